@@ -1,7 +1,7 @@
-//! Files that are written from code and compared with it by the check.
+//! Files that are generated from code, and the check that they are up to date.
 //!
-//! A generated file is committed, so that it can be read without a build; a change of its source
-//! that forgets it fails here.
+//! Generated files are committed, so that they can be read without a build. The check fails if a source changes and
+//! its file does not.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use crate::repository::Repository;
 use crate::{Findings, TaskError};
 
-/// A file and the function that knows its content.
+/// A file and the function that generates it.
 struct Generated {
     path: &'static str,
     content: fn() -> Result<String, TaskError>,
 }
 
-/// Every generated file. A new one is one line here and its function below.
+/// All generated files.
 const FILES: [Generated; 8] = [
     Generated { path: "docs/reference/checks.md", content: checks },
     Generated { path: "docs/reference/exit-codes.md", content: exit_codes },
@@ -49,9 +49,9 @@ pub fn write(repository: &Repository) -> Result<Findings, TaskError> {
             continue;
         }
         let target = repository.path(path);
-        if let Some(folder) = target.parent() {
-            fs::create_dir_all(folder)
-                .map_err(|cause| format!("cannot make {}: {cause}", folder.display()))?;
+        if let Some(directory) = target.parent() {
+            fs::create_dir_all(directory)
+                .map_err(|cause| format!("cannot create {}: {cause}", directory.display()))?;
         }
         fs::write(&target, content).map_err(|cause| format!("cannot write {path}: {cause}"))?;
         findings.notes.push(format!("wrote {path}"));
@@ -59,7 +59,7 @@ pub fn write(repository: &Repository) -> Result<Findings, TaskError> {
     Ok(findings)
 }
 
-/// The content of a file, or nothing when there is none.
+/// The content of a file; `None` if it does not exist.
 fn read(repository: &Repository, path: &str) -> Result<Option<String>, TaskError> {
     match fs::read_to_string(repository.path(path)) {
         Ok(content) => Ok(Some(content)),
@@ -68,9 +68,9 @@ fn read(repository: &Repository, path: &str) -> Result<Option<String>, TaskError
     }
 }
 
-/// Where a file first differs from what it should be.
+/// The first difference between a file and its generated content.
 fn difference(found: Option<&str>, wanted: &str) -> Option<String> {
-    let Some(found) = found else { return Some("is not there".to_owned()) };
+    let Some(found) = found else { return Some("is missing".to_owned()) };
     if found == wanted {
         return None;
     }
@@ -156,11 +156,11 @@ fn tables(path: &str, schema: &Value, page: &mut String) -> Result<(), TaskError
     Ok(())
 }
 
-/// What a key takes, in a few words.
+/// The type of a key, in a few words.
 fn kind(schema: &Value) -> String {
-    if let Some(words) = schema["enum"].as_array() {
-        let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
-        return words.join(", ");
+    if let Some(values) = schema["enum"].as_array() {
+        let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
+        return values.join(", ");
     }
     if let Some(forms) = schema["oneOf"].as_array() {
         return forms.iter().map(kind).collect::<Vec<_>>().join(" or ");
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn a_difference_is_shown_where_it_starts() {
         assert_eq!(difference(Some("a\nb\n"), "a\nb\n"), None);
-        assert_eq!(difference(None, "a\n").as_deref(), Some("is not there"));
+        assert_eq!(difference(None, "a\n").as_deref(), Some("is missing"));
         assert_eq!(difference(Some("a\nb\n"), "a\nc\n").as_deref(), Some("line 2 is `b` and should be `c`"));
         assert_eq!(difference(Some("a\n"), "a\nc\n").as_deref(), Some("line 2 is the end and should be `c`"));
     }

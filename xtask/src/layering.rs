@@ -1,8 +1,8 @@
-//! The edges between the crates, against the one table that allows them.
+//! Checks the dependencies between the crates against a table of allowed ones.
 //!
-//! An edge that is not in the table fails, and so does a crate that is not: a new crate enters the
-//! table in the commit that makes it. The purpose is that a pure crate can be tested without a
-//! world, and that parts which meet only in `runner` can be read one at a time.
+//! A dependency or a crate that is not in the table fails: a new crate is added to the table in the commit that
+//! creates it. Thanks to the table a pure crate can be tested without side effects, and the parts that meet only in
+//! `runner` can be read one at a time.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use crate::{Findings, TaskError};
 
 const PREFIX: &str = "belljar-";
 
-/// May be a dev-dependency of every crate.
+/// Allowed as a dev-dependency of every crate.
 const TEST_HELP: &str = "testkit";
 
-/// Dependencies that bring the world in: no pure crate may name them.
+/// Dependencies with side effects: no pure crate may use them.
 const WORLDLY: [&str; 5] = ["tokio", "hyper", "rustix", "libc", "clap"];
 
-/// One crate of the workspace: what it may see, and why no more.
+/// One crate of the workspace: its allowed dependencies, and the reason for the limit.
 struct Ring {
     name: &'static str,
     may_see: &'static [&'static str],
@@ -29,18 +29,18 @@ struct Ring {
 
 #[derive(PartialEq, Eq)]
 enum Purity {
-    /// Data in, data out: no clock, disk, environment or network.
+    /// Functions on data only: no clock, disk, environment or network.
     Pure,
     Effects,
 }
 
-/// The allowed direct edges.
+/// The allowed direct dependencies.
 const RINGS: [Ring; 15] = [
     Ring {
         name: "contract",
         may_see: &[],
         purity: Purity::Pure,
-        because: "everyone depends on it, so it depends on no one",
+        because: "every crate depends on it, so it depends on none",
     },
     Ring {
         name: "plan",
@@ -70,7 +70,7 @@ const RINGS: [Ring; 15] = [
         name: "sys",
         may_see: &[],
         purity: Purity::Effects,
-        because: "it is the door to the kernel and knows nothing of the product",
+        because: "it wraps the kernel's interfaces and knows nothing of the product",
     },
     Ring {
         name: "sandbox",
@@ -106,7 +106,7 @@ const RINGS: [Ring; 15] = [
         name: "runner",
         may_see: &["contract", "plan", "verdict", "report", "sandbox", "egress", "session", "record", "sys"],
         purity: Purity::Effects,
-        because: "it is where the parts meet; signals, descriptors and mounts of its own it takes from sys",
+        because: "the parts meet here; it uses sys for its own signals, descriptors and mounts",
     },
     Ring {
         name: "cli",
@@ -124,7 +124,7 @@ const RINGS: [Ring; 15] = [
         name: "xtask",
         may_see: &["contract", "runner"],
         purity: Purity::Effects,
-        because: "it writes references from the public surface",
+        because: "it generates references from the public API",
     },
 ];
 
@@ -134,7 +134,7 @@ pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
     Ok(Findings { notes: Vec::new(), faults })
 }
 
-/// Judges the output of `cargo metadata --no-deps`.
+/// Checks the output of `cargo metadata --no-deps`.
 fn judge(metadata: &Value) -> Result<Vec<String>, TaskError> {
     let packages = list(metadata, "packages")?;
     let members = packages.iter().map(|package| text(package, "name")).collect::<Result<BTreeSet<_>, _>>()?;
@@ -143,7 +143,7 @@ fn judge(metadata: &Value) -> Result<Vec<String>, TaskError> {
         let name = ring_name(text(package, "name")?);
         let Some(ring) = RINGS.iter().find(|ring| ring.name == name) else {
             faults.push(format!(
-                "the crate `{name}` is not in the table of xtask/src/layering.rs; add it with the edges it may have"
+                "the crate `{name}` is not in the table of xtask/src/layering.rs; add it with its allowed dependencies"
             ));
             continue;
         };
@@ -169,7 +169,7 @@ impl Ring {
             let to = ring_name(edge.to);
             let allowed = may_see.contains(&to) || (edge.for_tests && to == TEST_HELP);
             let kind = if edge.for_tests { "dev-dependency" } else { "dependency" };
-            (!allowed).then(|| format!("`{name}` must not see `{to}` ({kind}): {because}"))
+            (!allowed).then(|| format!("`{name}` must not depend on `{to}` ({kind}): {because}"))
         } else {
             let worldly = *purity == Purity::Pure && WORLDLY.contains(&edge.to);
             worldly.then(|| format!("`{name}` must not depend on `{}`, it is pure: {because}", edge.to))
@@ -178,7 +178,7 @@ impl Ring {
 }
 
 fn ring_name(package: &str) -> &str {
-    // The command line's package carries the name of the program.
+    // The package of the command line has the name of the program.
     if package == "belljar" { "cli" } else { package.strip_prefix(PREFIX).unwrap_or(package) }
 }
 
@@ -187,7 +187,7 @@ fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], TaskError> {
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, TaskError> {
-    Ok(value[key].as_str().ok_or_else(|| format!("cargo metadata has no text `{key}`"))?)
+    Ok(value[key].as_str().ok_or_else(|| format!("cargo metadata has no string `{key}`"))?)
 }
 
 #[cfg(test)]

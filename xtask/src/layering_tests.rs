@@ -42,7 +42,7 @@ fn forbidden_edge_names_both_ends_and_the_reason() {
     assert_eq!(
         found,
         [
-            "`egress` must not see `record` (dependency): sandbox, egress, session and record meet only in runner"
+            "`egress` must not depend on `record` (dependency): sandbox, egress, session and record meet only in runner"
         ]
     );
 }
@@ -57,8 +57,8 @@ fn forbidden_edge_of_the_tests_and_of_the_build_is_found_too() {
     assert_eq!(
         found,
         [
-            "`plan` must not see `runner` (dev-dependency): it turns text into data and acts on nothing",
-            "`guest` must not see `runner` (dependency): it runs inside the sandbox and stays small",
+            "`plan` must not depend on `runner` (dev-dependency): it turns text into data and acts on nothing",
+            "`guest` must not depend on `runner` (dependency): it runs inside the sandbox and stays small",
         ]
     );
 }
@@ -67,7 +67,7 @@ fn forbidden_edge_of_the_tests_and_of_the_build_is_found_too() {
 fn testkit_is_for_tests_only() {
     let found = faults(&[("belljar-session", &[("belljar-testkit", None)]), ("belljar-testkit", &[])]);
     assert_eq!(found.len(), 1);
-    assert!(found[0].starts_with("`session` must not see `testkit` (dependency)"), "{found:?}");
+    assert!(found[0].starts_with("`session` must not depend on `testkit` (dependency)"), "{found:?}");
 }
 
 #[test]
@@ -75,7 +75,9 @@ fn the_program_is_the_cli_ring() {
     let found = faults(&[("belljar", &[("belljar-sandbox", None)]), ("belljar-sandbox", &[])]);
     assert_eq!(
         found,
-        ["`cli` must not see `sandbox` (dependency): whatever the command line can do, the library can do"]
+        [
+            "`cli` must not depend on `sandbox` (dependency): whatever the command line can do, the library can do"
+        ]
     );
 }
 
@@ -103,7 +105,7 @@ fn pure_crate_must_not_bring_the_world_in() {
 }
 
 #[test]
-fn what_is_not_metadata_is_no_verdict() {
+fn invalid_metadata_is_an_error() {
     assert!(judge(&json!({})).is_err());
     assert!(judge(&json!({ "packages": [{}] })).is_err());
 }

@@ -1,11 +1,11 @@
 //! Development tasks: architecture checks and generated files.
 //!
-//! Each task looks at the repository and returns what it found wrong; only `main` prints.
+//! Each task examines the repository and returns its findings; only `main` prints.
 
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a development tool that speaks on the terminal"
+    reason = "a development tool that prints to the terminal"
 )]
 
 mod generated;
@@ -24,22 +24,22 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   check              layering, sizes, types, words, outside and generated, together
-  layering           the edges between the crates are the allowed ones, the pure crates are pure
-  sizes              no source file has grown into a second idea
+  layering           crates have only their allowed dependencies, and pure crates are pure
+  sizes              no source file is too long
   types              no type name is defined twice in one crate
-  words              no registry host and no path of somebody's machine is written down
+  words              no file contains a registry host or a path of one machine
   outside            every program that is started outside the sandbox is listed
-  generated          the generated files are what their sources say
+  generated          the generated files match their sources
   generated --write  write them";
 
-/// What a task found: lines to read, and lines that fail the task.
+/// The findings of a task: notes, and faults that fail the task.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Findings {
     pub notes: Vec<String>,
     pub faults: Vec<String>,
 }
 
-/// A task could not look at what it is to judge.
+/// A task could not run its check.
 pub type TaskError = Box<dyn std::error::Error>;
 
 type Task = fn(&Repository) -> Result<Findings, TaskError>;
@@ -55,9 +55,9 @@ const CHECKS: [(&str, Task); 6] = [
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let repository = Repository::this();
-    let tasks: Vec<(&str, Task)> = match words.as_slice() {
+    let tasks: Vec<(&str, Task)> = match arguments.as_slice() {
         ["check"] => CHECKS.to_vec(),
         ["generated", "--write"] => vec![("generated", generated::write)],
         [name] => CHECKS.iter().filter(|(known, _)| known == name).copied().collect(),
@@ -67,13 +67,14 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     }
-    // Every task runs, so that one look shows all that is wrong.
-    let outcomes: Vec<bool> = tasks.iter().map(|(name, task)| tell(name, task(&repository))).collect();
+    // Every task runs, so that one run shows all faults.
+    let outcomes: Vec<bool> =
+        tasks.iter().map(|(name, task)| print_findings(name, task(&repository))).collect();
     if outcomes.iter().all(|&good| good) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints what a task found and says whether it is content.
-fn tell(name: &str, found: Result<Findings, TaskError>) -> bool {
+/// Prints the findings of a task and returns whether it passed.
+fn print_findings(name: &str, found: Result<Findings, TaskError>) -> bool {
     match found {
         Ok(Findings { notes, faults }) => {
             for note in &notes {

@@ -1,4 +1,5 @@
-//! Every program that is started outside the sandbox is listed, and every row of the list is started somewhere.
+//! Checks that every program that is started outside the sandbox is listed, and that every listed one is started
+//! somewhere.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,11 +10,11 @@ use belljar_contract::{OUTSIDE, OutsideProgram};
 use crate::repository::Repository;
 use crate::{Findings, TaskError};
 
-/// What starts a program.
+/// Code that starts a program.
 const STARTS: [&str; 5] = ["Command::new(", "Program {", "execve(", "fexecve(", "posix_spawn("];
-/// The crate that holds the calls themselves, and the file in which alone one may execute.
+/// The crate that implements the system calls, and the only file that may execute a program.
 const MECHANISM: (&str, &str) = ("crates/sys/src/", "crates/sys/src/spawn.rs");
-/// How many lines above a start its comment may stand.
+/// How many lines above a start its comment may be.
 const ABOVE: usize = 2;
 
 pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
@@ -56,7 +57,7 @@ struct Start {
 
 enum Marker {
     Outside(String),
-    /// Only for what runs in the sandbox.
+    /// Starts a program only in the sandbox.
     Inside,
     None,
 }
@@ -79,14 +80,14 @@ fn starts(file: &str, text: &str) -> Vec<Start> {
         }
         let near = lines[index.saturating_sub(ABOVE)..=index].iter().rev();
         let marker = near.filter_map(|line| marker(file, line)).next().unwrap_or(Marker::None);
-        // The crate of the calls starts nothing by itself.
+        // The crate with the system calls does not start anything itself.
         let marker = if file.starts_with(mechanism) { Marker::None } else { marker };
         out.push(Start { line: index + 1, marker });
     }
     out
 }
 
-/// The lines before the first inline module of tests, which stands at the end of a file.
+/// The lines before the first inline test module, which is at the end of a file.
 fn without_tests(text: &str) -> Vec<&str> {
     let lines: Vec<&str> = text.lines().collect();
     let is_module = |line: &str| {
@@ -97,7 +98,7 @@ fn without_tests(text: &str) -> Vec<&str> {
     lines[..tests.unwrap_or(lines.len())].to_vec()
 }
 
-/// Whether it stands there, and not as the end of a longer name.
+/// Whether the code contains the word, and not only as the end of a longer name.
 fn has_word(code: &str, word: &str) -> bool {
     let goes_on = |before: char| before.is_alphanumeric() || before == '_';
     code.match_indices(word).any(|(at, _)| !code[..at].ends_with(goes_on))
@@ -118,8 +119,8 @@ pub fn page() -> Result<String, TaskError> {
          # Programs outside the sandbox\n\n\
          Every program that belljar starts outside the sandbox, where, and with which environment. A check of the\n\
          source fails when belljar starts one that is not listed. git runs in projects that `prove` makes up, and\n\
-         nowhere else: belljar reads a repository's index, configuration and ignore files by itself. \"Yours\" is\n\
-         what belljar itself was started with.\n\n\
+         nowhere else: belljar reads a repository's index, configuration and ignore files by itself. \"Yours\" means\n\
+         inherited from belljar itself.\n\n\
          | program | when | current directory | environment | standard input |\n\
          | --- | --- | --- | --- | --- |\n",
     );
@@ -133,7 +134,7 @@ pub fn page() -> Result<String, TaskError> {
 mod tests {
     use super::*;
 
-    fn told(file: &str, text: &str) -> Vec<String> {
+    fn starts_in(file: &str, text: &str) -> Vec<String> {
         let one = |start: Start| match start.marker {
             Marker::Outside(id) => format!("{} {id}", start.line),
             Marker::Inside => format!("{} inside", start.line),
@@ -145,23 +146,26 @@ mod tests {
     #[test]
     fn a_start_without_a_comment_is_found() {
         let file = "crates/runner/src/x.rs";
-        assert_eq!(told(file, "let a = Command::new(\"git\");\n"), ["1 none"]);
-        assert_eq!(told(file, "// outside: bwrap\nlet a = Command::new(\"x\");\n"), ["2 bwrap"]);
-        assert_eq!(told(file, "// outside: bwrap\n\n\n\nlet a = Command::new(\"x\");\n"), ["5 none"]);
-        assert_eq!(told(file, "// inside: x\nlet program = Program {\n"), ["2 none"]);
-        assert_eq!(told("crates/guest/src/x.rs", "// inside: x\nlet program = Program {\n"), ["2 inside"]);
+        assert_eq!(starts_in(file, "let a = Command::new(\"git\");\n"), ["1 none"]);
+        assert_eq!(starts_in(file, "// outside: bwrap\nlet a = Command::new(\"x\");\n"), ["2 bwrap"]);
+        assert_eq!(starts_in(file, "// outside: bwrap\n\n\n\nlet a = Command::new(\"x\");\n"), ["5 none"]);
+        assert_eq!(starts_in(file, "// inside: x\nlet program = Program {\n"), ["2 none"]);
         assert_eq!(
-            told("crates/sys/src/x.rs", "// outside: bwrap\nunsafe { libc::execve(a) }\n"),
+            starts_in("crates/guest/src/x.rs", "// inside: x\nlet program = Program {\n"),
+            ["2 inside"]
+        );
+        assert_eq!(
+            starts_in("crates/sys/src/x.rs", "// outside: bwrap\nunsafe { libc::execve(a) }\n"),
             ["2 none"]
         );
-        assert_eq!(told("crates/sys/src/spawn.rs", "unsafe { libc::execve(a) }\n"), [] as [&str; 0]);
+        assert_eq!(starts_in("crates/sys/src/spawn.rs", "unsafe { libc::execve(a) }\n"), [] as [&str; 0]);
     }
 
     #[test]
     fn texts_declarations_and_tests_are_not_starts() {
         let text = "/// `Command::new(` starts\npub struct Program {\nimpl Program {\nGuestProgram { x }\n\
                     #[cfg(test)]\nmod tests {\n    Command::new(\"x\");\n}\n";
-        assert_eq!(told("crates/runner/src/x.rs", text), [] as [&str; 0]);
+        assert_eq!(starts_in("crates/runner/src/x.rs", text), [] as [&str; 0]);
     }
 
     #[test]
@@ -169,7 +173,7 @@ mod tests {
         let file = "crates/runner/src/x.rs";
         let text = "#[cfg(test)]\nmod tests;\nmod other;\n\nfn a() { Command::new(\"x\"); }\n\
                     #[cfg(test)]\nmod more {\n    Command::new(\"x\");\n}\n";
-        assert_eq!(told(file, text), ["5 none"]);
+        assert_eq!(starts_in(file, text), ["5 none"]);
     }
 
     #[test]
@@ -180,9 +184,9 @@ mod tests {
             "let simple = Command::new(\"x\");",
             "implied(Command::new(\"x\"));",
         ] {
-            assert_eq!(told(file, line), ["1 none"], "{line}");
+            assert_eq!(starts_in(file, line), ["1 none"], "{line}");
         }
-        assert_eq!(told(file, "    impl<'a> Program {\n"), [] as [&str; 0]);
+        assert_eq!(starts_in(file, "    impl<'a> Program {\n"), [] as [&str; 0]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where the repository is and which files belong to it.
+//! The repository's location and its files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// The work tree this program was built in.
+    /// The work tree that this program was built in.
     pub fn this() -> Self {
         let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
         Self { root: crate_root.parent().unwrap_or(crate_root).to_path_buf() }
@@ -25,13 +25,13 @@ impl Repository {
     /// Relative paths of all files that are tracked, or new and not ignored.
     pub fn files(&self) -> Result<Vec<String>, TaskError> {
         let listed = self.output("git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
-        // In the middle of a merge git lists a file once for each side.
+        // During a merge git lists a file once for each side.
         let names: BTreeSet<&str> = listed.split('\0').filter(|name| !name.is_empty()).collect();
         // A file removed from the work tree stays in the index until the next commit.
         Ok(names.into_iter().filter(|name| self.path(name).is_file()).map(str::to_owned).collect())
     }
 
-    /// The standard output of a program run at the root.
+    /// The standard output of a program that is run at the root.
     pub fn output(&self, program: &str, arguments: &[&str]) -> Result<String, TaskError> {
         let ran = Command::new(program)
             .args(arguments)

@@ -1,4 +1,4 @@
-//! Names of types that mean two things in one crate.
+//! Checks that a type name is defined once per crate.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ fn measured(file: &str) -> Option<&str> {
     (below.ends_with(".rs") && !is_test).then_some(package)
 }
 
-/// The types that a source defines at the top of a module; its inline tests do not count.
+/// The types that a source defines at the top level of a module, without its inline tests.
 fn types_in(source: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut lines = source.lines().peekable();

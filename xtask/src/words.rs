@@ -1,7 +1,7 @@
-//! Words that tie the repository to one machine or one mirror.
+//! Names that tie the repository to one machine or one mirror.
 //!
-//! A registry is reached by package name through its ordinary client, so that whoever builds behind
-//! a mirror changes nothing here. The words are kept in parts: this file is checked like any other.
+//! A registry is reached by package name through its usual client, so that a build behind a mirror needs no changes
+//! here. The names are stored in parts, because this file is checked like any other.
 
 use std::fs;
 
@@ -20,10 +20,10 @@ const HOSTS: [&[&str]; 8] = [
     &["rustup", "rs"],
 ];
 
-/// Folders that exist on somebody's machine only.
-const FOLDERS: [&str; 2] = ["work", "root"];
+/// Directories that exist only on particular machines.
+const DIRECTORIES: [&str; 2] = ["work", "root"];
 
-/// Where a word is meant: file, word, why.
+/// Allowed occurrences: file, name, reason.
 const MEANT: [(&str, &str, &str); 0] = [];
 
 /// Cargo writes the name of its registry into every entry of the lock file.
@@ -41,30 +41,30 @@ pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
             if !MEANT.iter().any(|(at, meant, _why)| *at == file && *meant == word) {
                 findings
                     .faults
-                    .push(format!("{file}:{line}: `{word}` names a host or folder of one machine"));
+                    .push(format!("{file}:{line}: `{word}` names a host or directory of one machine"));
             }
         }
     }
     Ok(findings)
 }
 
-/// Line numbers and words.
+/// Line numbers and the names found there.
 fn found_in(content: &str) -> Vec<(usize, String)> {
     let hosts = HOSTS.map(|labels| labels.join("."));
-    let folders = FOLDERS.map(|name| format!("/{name}/"));
+    let directories = DIRECTORIES.map(|name| format!("/{name}/"));
     let mut found = Vec::new();
     for (index, line) in content.lines().enumerate() {
         let hit_hosts = hosts.iter().filter(|host| line.contains(host.as_str()));
-        let hit_folders = folders.iter().filter(|folder| names_from_the_root(line, folder));
-        found.extend(hit_hosts.chain(hit_folders).map(|word| (index + 1, word.clone())));
+        let hit_directories = directories.iter().filter(|directory| names_from_the_root(line, directory));
+        found.extend(hit_hosts.chain(hit_directories).map(|word| (index + 1, word.clone())));
     }
     found
 }
 
-/// Whether the folder stands at the start of a path, not further inside one.
-fn names_from_the_root(line: &str, folder: &str) -> bool {
+/// Whether the directory is at the start of a path, not further inside one.
+fn names_from_the_root(line: &str, directory: &str) -> bool {
     let inside_a_path = |before: char| before.is_alphanumeric() || "._-/*}~)>".contains(before);
-    line.match_indices(folder).any(|(at, _)| !line[..at].ends_with(inside_a_path))
+    line.match_indices(directory).any(|(at, _)| !line[..at].ends_with(inside_a_path))
 }
 
 #[cfg(test)]
@@ -82,12 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_found_at_the_start_of_a_path() {
-        for folder in FOLDERS {
-            let folder = format!("/{folder}/");
-            assert_eq!(words(&format!("cd {folder}x")), [(1, folder.clone())]);
-            assert_eq!(words(&format!("\"{folder}x\"")), [(1, folder.clone())]);
-            assert_eq!(words(&format!("src{folder}x.rs, $HOME{folder}x, ${{a}}{folder}x")), []);
+    fn a_directory_is_found_at_the_start_of_a_path() {
+        for directory in DIRECTORIES {
+            let directory = format!("/{directory}/");
+            assert_eq!(words(&format!("cd {directory}x")), [(1, directory.clone())]);
+            assert_eq!(words(&format!("\"{directory}x\"")), [(1, directory.clone())]);
+            assert_eq!(words(&format!("src{directory}x.rs, $HOME{directory}x, ${{a}}{directory}x")), []);
         }
     }
 

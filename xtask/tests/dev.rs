@@ -1,6 +1,7 @@
-//! How `./dev` comes to a Rust that fits, on machines that are made up: a folder with the programs they have.
+//! How `./dev` finds or installs a suitable Rust, on simulated machines: directories with the programs that they
+//! have.
 //!
-//! Only its decisions are seen here; what it installs is tried on a fresh machine.
+//! Only its decisions are tested here; the installation itself is tested on a fresh machine.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -13,13 +14,13 @@ use std::time::Duration;
 use belljar_testkit::process::{Finished, copy_program, run_within};
 use tempfile::TempDir;
 
-/// What every Debian has, and `./dev` relies on.
+/// Programs that every Debian has and `./dev` relies on.
 const ESSENTIAL: [&str; 21] = [
     "sh", "cat", "cksum", "cmp", "cp", "cut", "date", "dirname", "env", "grep", "head", "id", "mkdir", "mv",
     "rm", "sed", "sort", "tail", "touch", "tr", "uname",
 ];
 
-/// Packages that are in place: Rust is what this is about.
+/// Packages that are installed; the tests vary only Rust.
 const PRESENT: [&str; 15] = [
     "pip3",
     "git",
@@ -42,12 +43,12 @@ const TOO_OLD: &str = "1.63.0";
 
 /// A checkout of `./dev`, on a machine of which only the programs exist.
 struct Machine {
-    folder: TempDir,
+    root: TempDir,
 }
 
 impl Machine {
     fn fresh() -> Self {
-        let machine = Self { folder: TempDir::new().unwrap() };
+        let machine = Self { root: TempDir::new().unwrap() };
         fs::create_dir_all(machine.path("bin")).unwrap();
         fs::create_dir_all(machine.path("home")).unwrap();
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -64,7 +65,7 @@ impl Machine {
             copy_program(&repository.join(file), &copy).unwrap();
         }
         for name in ESSENTIAL {
-            let real = ["/bin", "/usr/bin"].map(|folder| Path::new(folder).join(name));
+            let real = ["/bin", "/usr/bin"].map(|bin| Path::new(bin).join(name));
             symlink(real.iter().find(|path| path.exists()).unwrap(), machine.path("bin").join(name)).unwrap();
         }
         for name in PRESENT {
@@ -77,21 +78,21 @@ impl Machine {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.root.path().join(name)
     }
 
     fn program(&self, name: &str, script: &str) {
         write_program(&self.path("bin").join(name), script);
     }
 
-    /// An installed Rust without rustup, as the distribution packages it.
+    /// An installed Rust without rustup, as a distribution packages it.
     fn with_rust(self, version: &str) -> Self {
         self.program("rustc", &format!("echo 'rustc {version} (0000000 2020-01-01)'"));
         self.program("cargo", "exit 0");
         self
     }
 
-    /// `plan` is what apt-get says it would do to install rustup.
+    /// `plan` is the output of apt-get's simulation of installing rustup.
     fn with_apt(self, plan: &str) -> Self {
         let log = self.path("apt");
         self.program(
@@ -104,7 +105,7 @@ impl Machine {
         self
     }
 
-    /// A python3 whose environments hold a puccinialin that leaves a rustup behind.
+    /// A python3 whose virtual environments contain a puccinialin that leaves a rustup behind.
     fn with_python(self, rust: &str) -> Self {
         let environment = self.path("environment");
         write_program(
@@ -159,7 +160,7 @@ fn wanted_rust() -> String {
     text.lines().find_map(|line| line.strip_prefix("channel = ")).unwrap().trim_matches('"').to_owned()
 }
 
-/// The line of `./dev doctor` about Rust, its columns a blank apart.
+/// The line of `./dev doctor` about Rust, with its columns separated by one space.
 fn rust_line(doctor: &Finished) -> String {
     let line = doctor.stdout.lines().find(|line| line.starts_with("rust ")).unwrap();
     line.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -118,13 +118,13 @@ fn every_way_out_of_the_suite_is_asked_for() {
         ("uploads: [../../home/.ssh/id_ed25519]\n", "upload: ", key),
         ("uploads: [key.txt]\n", "upload: ", key),
         ("uploads: [inner/keys/id_ed25519]\n", "upload: ", key),
-        ("folders: [{from: inner/keys, mode: r}]\n", "folder to work on: ", "/home/.ssh"),
+        ("folders: [{from: inner/keys, mode: r}]\n", "directory to work on: ", "/home/.ssh"),
         ("skills: {local: [borrowed]}\n", "skill: ", "/home/skill"),
         ("plugins: {local_plugins: [~/plugin]}\n", "plugin: ", "/home/plugin"),
         ("mcp: {config: ~/mcp.json}\n", "MCP configuration: ", "/home/mcp.json"),
         ("mcp: {config: mcp.json}\n", "variable GITHUB_TOKEN: ", "for the MCP server `forge`"),
         ("egress: {extra_allow: [evil.example]}\n", "egress to evil.example", ""),
-        ("projects: [{uuid: p, from: ~/.ssh}]\n", "project folder: ", "/home/.ssh"),
+        ("projects: [{uuid: p, from: ~/.ssh}]\n", "project directory: ", "/home/.ssh"),
     ];
     for (session, wish, place) in cases {
         let stage = suite(PLAIN);

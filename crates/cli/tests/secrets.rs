@@ -86,7 +86,7 @@ fn no_record_of_a_run_holds_a_value_of_the_host() {
     for mark in marks.into_iter().chain(["far.headers.Authorization]", "[redacted:BELLJAR_MCP_1_K]"]) {
         assert!(!holders(&record, &[mark]).is_empty(), "{mark} is nowhere");
     }
-    for plain in ["en_US.UTF-8", "written-in-the-manifest", "`FLAG` is not taken out of texts"] {
+    for plain in ["en_US.UTF-8", "written-in-the-manifest", "`FLAG` is not redacted"] {
         assert!(!holders(&record, &[plain]).is_empty(), "{plain} is nowhere");
     }
 }

@@ -1,4 +1,4 @@
-//! Versions of an agent, and what they can do.
+//! Versions of an agent and the abilities that each version has.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct AgentVersion([u32; 3]);
 
 impl AgentVersion {
-    /// Reads the first word of a text, which is three numbers; what follows a `-` in it says nothing here.
+    /// Reads three numbers from the first word of a text, such as `2.1.197`. A suffix after `-` is ignored.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let word = text.split_whitespace().next()?;
@@ -25,48 +25,47 @@ impl fmt::Display for AgentVersion {
     }
 }
 
-/// Something that an agent can do.
+/// Something that an agent can do from a certain version on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ability {
-    /// In words.
+    /// What it can do, for messages.
     pub name: String,
     /// The first version that was seen to have it.
     pub since: AgentVersion,
-    /// Whether belljar can do without.
+    /// Whether belljar refuses an agent without it.
     pub needed: bool,
-    /// The arguments that make use of it.
+    /// The arguments that belljar passes to use it.
     pub arguments: Vec<String>,
-    /// What belljar has it for.
+    /// What belljar uses it for.
     pub why: String,
 }
 
-/// What is known of the versions of a kind of agent.
+/// The tested versions of a kind of agent, and the versions in which its abilities appeared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentVersions {
-    /// Those that belljar's own tests run, in order.
+    /// The versions that belljar's own tests run, in ascending order.
     pub tested: Vec<AgentVersion>,
-    /// What they can do.
     pub abilities: Vec<Ability>,
 }
 
-/// What is to be thought of a version.
+/// How a version compares with the tested ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VersionStanding {
     /// belljar's own tests run it.
     Tested,
-    /// It lies between versions that are tested, or has everything that is needed.
+    /// It is not tested, but it has every ability that belljar needs and is not newer than the newest tested version.
     Untested,
-    /// It is newer than any that is tested.
+    /// It is newer than every tested version.
     Newer,
-    /// It lacks something that is needed.
+    /// It lacks an ability that belljar needs.
     TooOld {
-        /// What, in words, and since when it is there.
+        /// The missing abilities, each with the version that introduced it.
         lacks: Vec<String>,
     },
 }
 
 impl AgentVersions {
-    /// What is to be thought of a version.
+    /// Compares a version with the tested ones.
     #[must_use]
     pub fn standing(&self, version: AgentVersion) -> VersionStanding {
         let lacks: Vec<String> = self
@@ -82,12 +81,12 @@ impl AgentVersions {
         }
     }
 
-    /// What a version cannot do.
+    /// The abilities that a version does not have.
     pub fn lacking(&self, version: AgentVersion) -> impl Iterator<Item = &Ability> {
         self.abilities.iter().filter(move |ability| version < ability.since)
     }
 
-    /// The tested ones, for people.
+    /// The tested versions as a list for messages.
     #[must_use]
     pub fn tested_text(&self) -> String {
         self.tested.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")

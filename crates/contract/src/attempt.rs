@@ -1,159 +1,131 @@
-//! What a probe tries from inside, and what became of it.
+//! What a probe attempts inside the sandbox, and the result.
 
 use serde::{Deserialize, Serialize};
 
-/// One thing to try, with the name that its finding carries.
+/// One attempt and the name under which its result is reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttemptRequest {
-    /// The name.
     pub id: String,
-    /// What to try.
     pub attempt: Attempt,
 }
 
-/// Something to try.
+/// An attempt. It is "open" if it succeeds, which a sandbox should prevent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Attempt {
-    /// Read a file; open if it holds the text.
+    /// Read a file; open if it contains the text.
     Read {
-        /// The file.
         path: String,
-        /// What it holds if it is the right one.
+        /// Text that proves that the right file was read.
         holds: String,
     },
-    /// The same through a symbolic link that is planted first.
+    /// Create a symbolic link, then read the file through it.
     ReadThroughLink {
-        /// Where the link is planted.
+        /// Where the link is created.
         link: String,
-        /// Where it leads.
+        /// The target of the link.
         path: String,
-        /// What the file holds.
+        /// Text that the file contains.
         holds: String,
     },
-    /// Append to a file, which may not be there yet.
+    /// Append to a file, which need not exist yet.
     Write {
-        /// The file.
         path: String,
     },
-    /// Plant a symbolic link.
+    /// Create a symbolic link.
     Link {
-        /// Where.
         at: String,
-        /// Where it leads.
+        /// The target of the link.
         to: String,
     },
-    /// Make a directory.
     MakeDirectory {
-        /// Where.
         path: String,
     },
-    /// Open one of these for reading; open if one lets itself be opened.
+    /// Open any of these files for reading; open if one of them can be opened.
     OpenAny {
-        /// The files.
         paths: Vec<String>,
     },
-    /// Connect to one of these sockets.
+    /// Connect to any of these Unix sockets.
     ConnectUnix {
-        /// Their paths.
         paths: Vec<String>,
     },
     /// Connect to an address.
     ConnectTcp {
-        /// Address and port.
         address: String,
     },
     /// Send a packet to an address.
     SendUdp {
-        /// Address and port.
         address: String,
     },
     /// Send these bytes in a packet to an address.
     SendDatagram {
-        /// Address and port.
         address: String,
-        /// What it says.
+        /// The payload of the packet.
         say: String,
     },
-    /// Look a name up; open if it has an address.
+    /// Resolve a name; open if it has an address.
     LookUp {
-        /// The name.
         name: String,
     },
-    /// Speak to a host, by its name or address; open if it answers with the text.
+    /// Connect to a host by name or address; open if its answer contains the text.
     Speak {
-        /// Host and port.
         to: String,
-        /// What to say, one after the other, each after an answer to the one before.
+        /// Messages to send in order, each after the answer to the previous one.
         say: Vec<String>,
-        /// What the host answers.
+        /// Text that the host's answer contains.
         holds: String,
     },
-    /// The same with the proxy that the environment names. `{token}` stands for the header with its token, `{login}`
-    /// for the same in SOCKS.
+    /// The same through the proxy that the environment names. `{token}` is replaced by the header with its token,
+    /// `{login}` by the SOCKS login with the same token.
     SpeakToProxy {
-        /// What to say.
         say: Vec<String>,
-        /// What the host behind the proxy answers.
+        /// Text that the host behind the proxy answers with.
         holds: String,
     },
-    /// Look for a text in one's own environment, in every process, and in every file below these folders.
+    /// Search for a text in the prober's environment, in every process, and in every file below these directories.
     Search {
-        /// The text.
         holds: String,
-        /// The folders.
         below: Vec<String>,
     },
-    /// Look for a text in the files that lie beside the one that a variable names.
+    /// Search for a text in the files next to the file that a variable names.
     Beside {
-        /// The variable.
         variable: String,
-        /// The text.
         holds: String,
     },
-    /// Look for a text in one's own environment.
+    /// Search for a text in the prober's environment.
     Environment {
-        /// The text.
         holds: String,
     },
-    /// Look for a text in what the kernel shows of every process but the prober.
+    /// Search for a text in what the kernel shows of every process except the prober.
     Processes {
-        /// Where.
         file: ProcessFile,
-        /// The text.
         holds: String,
     },
-    /// Look for a text in what the kernel shows of the prober's parent: inside, the first process.
+    /// Search for a text in what the kernel shows of the prober's parent, which is the first process inside a
+    /// sandbox.
     Parent {
-        /// Where.
         file: ProcessFile,
-        /// The text.
         holds: String,
     },
-    /// Set the name of the machine to what it is.
+    /// Set the host name to its current value.
     Hostname,
-    /// A probe of the guest's own table, by name.
+    /// A probe of the guest's own table, by its name there.
     Named {
-        /// The name.
         probe: String,
     },
-    /// Write so many bytes to files without names in these directories, together; open if all of them fit.
+    /// Write this many bytes to unnamed files in these directories; open if all of them fit.
     Fill {
-        /// The directories.
         places: Vec<String>,
-        /// How many bytes.
         bytes: u64,
     },
-    /// Start so many threads at once; open if all of them start. The kernel counts a thread as a process, and threads end
-    /// with the prober.
+    /// Start this many threads at once; open if all of them start. The kernel counts a thread as a process, and
+    /// threads end with the prober.
     Threads {
-        /// How many.
         count: u32,
     },
-    /// Run a script by `sh`; open if it ends with 0.
+    /// Run a script with `sh`; open if it exits with 0.
     Shell {
-        /// The script.
         script: String,
     },
 }
@@ -162,14 +134,11 @@ pub enum Attempt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessFile {
-    /// The variables.
     Environ,
-    /// The command line.
     Cmdline,
 }
 
 impl ProcessFile {
-    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -179,27 +148,27 @@ impl ProcessFile {
     }
 }
 
-/// What a probe found.
+/// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeFinding {
-    /// The name of the probe.
+    /// The name from [`AttemptRequest::id`].
     pub probe: String,
     /// What became of it.
     pub outcome: ProbeOutcome,
-    /// What was seen, in words.
+    /// What was observed, for messages.
     pub detail: String,
 }
 
-/// What became of a probe.
+/// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProbeOutcome {
-    /// It went through.
+    /// It succeeded.
     Open,
     /// It was refused.
     Closed {
-        /// With this answer; `None` where there was none to be had.
+        /// The kernel's error, where there was one.
         errno: Option<i32>,
     },
-    /// It could not be tried here; it says nothing.
+    /// It could not be tried here, so it says nothing about the sandbox.
     Unsupported,
 }

@@ -1,46 +1,45 @@
-//! A container, in no engine's own words.
+//! A container as belljar needs it, independent of any engine's API.
 
 use crate::{AbsPath, Access, BackendKind, ImageName};
 use std::fmt;
 use std::path::Path;
 
-/// Where what is shown of the host lies in a container that has a system of its own: below a directory of which the root
-/// that the guest builds shows nothing.
+/// Where belljar mounts files of the host in a container that has a system of its own. The root that the guest builds
+/// does not contain this directory.
 const STAGE: &str = "/run/belljar.host";
 
-/// What the command line asks the walls to be made of, whatever is written.
+/// The isolation that the command line asks for; it overrides the manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AskedWalls {
-    /// What builds them.
+    /// The backend that builds the sandbox.
     pub backend: Option<BackendKind>,
-    /// The image of the container.
+    /// The image for the backend `container`.
     pub image: Option<ImageName>,
 }
 
-/// What an engine is asked for. Beyond this it is the same for every plan: no network, a read-only root, no capability
-/// that reaches anything, nothing to be gained by executing a file.
+/// What belljar asks an engine for. Everything else is the same for every plan: no network, a read-only root, no
+/// capability that reaches beyond the container, and no privileges gained by executing a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// What it is made from.
     pub image: ContainerImage,
-    /// What of the host can be seen in it, what is above before what is below. The guest builds the root from these, and
-    /// leaves them.
+    /// Files and directories of the host that are mounted into it, parents before children. The guest builds the root
+    /// from these and then leaves them.
     pub mounts: Vec<ContainerMount>,
-    /// What the errand needs of an image with a system of its own.
+    /// What the command needs from an image with a system of its own.
     pub wanted: Vec<ImageWant>,
 }
 
-/// What a container is made from.
+/// The image that a container is made from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContainerImage {
-    /// Empty directories of belljar's own: the system comes from the host.
+    /// An image of belljar's own with empty directories only: the system comes from the host.
     Empty(String),
-    /// An image of the user's, with a system of its own. It is never fetched.
+    /// An image that the user names, with a system of its own. belljar never pulls it.
     Named(ImageName),
 }
 
 impl ContainerImage {
-    /// Where a path of the host is in the container.
+    /// Where a path of the host is mounted in the container.
     #[must_use]
     pub fn place(&self, path: &AbsPath) -> AbsPath {
         match self {
@@ -62,25 +61,25 @@ impl fmt::Display for ContainerImage {
     }
 }
 
-/// A file or directory of the host.
+/// A file or directory of the host that is mounted into a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerMount {
-    /// Where it is.
+    /// Its path on the host.
     pub path: AbsPath,
     /// Whether it can be written.
     pub access: Access,
 }
 
-/// Something that an errand needs of an image.
+/// Something that the command needs from an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageWant {
-    /// What it is, for people.
+    /// A short description for messages.
     pub what: String,
-    /// One of these files will do.
+    /// Candidate files; one of them is enough.
     pub any: Vec<AbsPath>,
     /// What does not work without it.
     pub loses: String,
-    /// Whether the errand can do without.
+    /// Whether the command can start without it.
     pub weight: WantWeight,
 }
 

@@ -1,4 +1,4 @@
-//! Points in time for people, in UTC.
+//! Points in time in UTC, formatted for people.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct UtcTime {
 const DAY: u64 = 86_400;
 
 impl UtcTime {
-    /// The time that is `ms` milliseconds after the beginning of 1970.
+    /// The time `ms` milliseconds after the beginning of 1970.
     ///
     /// Years are counted from March, so that the leap day is the last of its year, in eras of 400 years, after which
     /// the calendar repeats. Day 0 is then 0000-03-01, which is 719,468 days before 1970.
@@ -32,7 +32,7 @@ impl UtcTime {
         Self { year, month, day, second_of_day: seconds % DAY }
     }
 
-    /// `YYYYMMDD-HHMMSS`, which sorts by time and is a file name.
+    /// `YYYYMMDD-HHMMSS`, which sorts by time and is usable as a file name.
     #[must_use]
     pub fn compact(&self) -> String {
         let Self { year, month, day, second_of_day: s } = self;

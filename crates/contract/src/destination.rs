@@ -1,4 +1,5 @@
-//! Where a request wants to go, read once from the bytes that asked. Nothing else in belljar parses a destination.
+//! The destination of a request, parsed once from the bytes of the request. No other code in belljar parses
+//! destinations.
 
 use crate::{HostName, HostNameError, Port};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,38 +12,34 @@ const LONGEST: usize = 253 + 1 + 5;
 /// A host by name or by address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
-    /// A name, still to be resolved.
+    /// A name that is not resolved yet.
     Name(HostName),
-    /// An address. An IPv4 address is never in its IPv6 spelling.
+    /// An address. An IPv4-mapped IPv6 address is stored as IPv4.
     Address(IpAddr),
 }
 
 /// A host and a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
-    /// The host.
     pub host: Host,
-    /// The port.
     pub port: Port,
 }
 
-/// Why bytes name no destination.
+/// Why bytes do not name a destination.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DestinationError {
-    /// Longer than any destination.
-    #[error("a destination has at most {LONGEST} characters")]
+    #[error("destination must have at most {LONGEST} characters")]
     Long,
-    /// Not text.
-    #[error("a destination is plain ASCII")]
+    #[error("destination must be plain ASCII")]
     NotAscii,
-    /// No port, or none that is one.
+    /// The port is missing or out of range.
     #[error("`{0}` is not a port; ports are 1 to 65535")]
     Port(String),
-    /// An IPv6 address that is none, or has a zone.
+    /// A malformed IPv6 address, or one with a zone.
     #[error("`{0}` is not an IPv6 address in brackets")]
     Bracketed(String),
     /// A user or password in front of the host.
-    #[error("a destination has no user name")]
+    #[error("destination must not contain a user name")]
     UserInfo,
     /// Not a host name.
     #[error(transparent)]
@@ -50,7 +47,7 @@ pub enum DestinationError {
 }
 
 impl Host {
-    /// Reads a name or an address; an IPv6 address stands in brackets. One trailing dot of a name is dropped.
+    /// Reads a name or an address; an IPv6 address must be in brackets. One trailing dot of a name is dropped.
     ///
     /// # Errors
     /// See [`DestinationError`].
@@ -72,7 +69,7 @@ impl Host {
         Ok(Host::Name(HostName::new(name)?))
     }
 
-    /// An address in its one form: IPv4 within IPv6 is IPv4.
+    /// Normalises an address: an IPv4-mapped IPv6 address becomes IPv4.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         Host::Address(address.to_canonical())
@@ -80,7 +77,7 @@ impl Host {
 }
 
 impl Destination {
-    /// Reads `host:port`, as it stands behind CONNECT.
+    /// Reads `host:port`, as CONNECT names it.
     ///
     /// # Errors
     /// See [`DestinationError`].
@@ -90,7 +87,7 @@ impl Destination {
         Ok(Self { host: Host::parse(host)?, port: parse_port(port)? })
     }
 
-    /// Reads `host` or `host:port`, as it stands in a URL or a Host header whose scheme has this port.
+    /// Reads `host` or `host:port`, as in a URL or a Host header; `default` is the port of the scheme.
     ///
     /// # Errors
     /// See [`DestinationError`].
@@ -102,14 +99,14 @@ impl Destination {
 }
 
 impl Destination {
-    /// As a rule writes it: without the port that a rule means anyway.
+    /// As a rule would write it: without the port if that is the default of a rule.
     #[must_use]
     pub fn pattern(&self) -> String {
         if self.port == Port::HTTPS { self.host.to_string() } else { self.to_string() }
     }
 }
 
-/// Host and port, at the colon behind the brackets or the only one.
+/// Splits at the colon that follows the brackets, or at the first one.
 fn split(bytes: &[u8]) -> Result<(&[u8], Option<&[u8]>), DestinationError> {
     if bytes.len() > LONGEST {
         return Err(DestinationError::Long);
@@ -186,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_destination() {
+    fn invalid_destinations_are_rejected() {
         for bytes in [
             &b"evil.test\0.allowed.test:80"[..],
             b"evil.test",

@@ -1,60 +1,58 @@
-//! What is wrong with a file, and where.
+//! Problems in a file, with their positions.
 
 use serde::Serialize;
 use std::ops::Range;
 
-/// How bad a finding is.
+/// Whether a problem stops belljar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing; nothing is refused.
+    /// Nothing is refused.
     Warning,
-    /// The file cannot be used as it is.
+    /// belljar does not use the file as it is.
     Error,
 }
 
-/// A text that was read, under the name people know it by.
+/// A file's text and the name under which it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceFile {
-    /// The path as it is shown.
+    /// The path as messages show it.
     pub name: String,
-    /// Its text.
     pub text: String,
 }
 
 /// The texts that diagnostics point into, by index.
 pub type Sources = Vec<SourceFile>;
 
-/// A place in a text and a word about it.
+/// A place in a text with a short note.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {
     /// Index into [`Sources`].
     pub file: usize,
     /// Byte range in the text.
     pub span: Range<usize>,
-    /// What is said at the underline; may be empty.
+    /// Text next to the underline; may be empty.
     pub text: String,
 }
 
-/// One finding: what, where, and the way out.
+/// One problem: what is wrong, where, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
     /// How bad it is.
     pub severity: Severity,
-    /// A stable word for machines, such as `unknown-key`.
+    /// A stable code for machines, such as `unknown-key`.
     pub code: &'static str,
-    /// The finding in one line.
+    /// The problem in one line.
     pub message: String,
-    /// The place; none for a finding about a whole file or about its absence.
+    /// The place; `None` for a problem with a whole file or a missing file.
     pub label: Option<Label>,
     /// Other places that matter, such as the first of two duplicates.
     pub related: Vec<Label>,
-    /// The way out in one line.
+    /// How to fix it, in one line.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error at a place.
     #[must_use]
     pub fn error(code: &'static str, message: impl Into<String>, label: Label) -> Self {
         Self {
@@ -67,27 +65,26 @@ impl Diagnostic {
         }
     }
 
-    /// The same with a way out.
+    /// Adds a hint on how to fix it.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// The same as a warning.
+    /// Turns the problem into a warning.
     #[must_use]
     pub fn warning(mut self) -> Self {
         self.severity = Severity::Warning;
         self
     }
 
-    /// Whether it is an error.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 
-    /// The form for editors and other machines.
+    /// The form for editors and other programs.
     #[must_use]
     pub fn to_json(&self, sources: &[SourceFile]) -> serde_json::Value {
         let place = |label: &Label| {
@@ -114,7 +111,7 @@ impl Diagnostic {
     }
 }
 
-/// Line and column, both from one, the column in characters, of a byte offset.
+/// Line and column of a byte offset, both counted from 1, the column in characters.
 #[must_use]
 pub fn position(text: &str, offset: usize) -> (usize, usize) {
     let mut offset = offset.min(text.len());

@@ -1,5 +1,3 @@
-//! Content digests.
-
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -15,7 +13,7 @@ impl Digest {
         Self::of_parts(&[bytes])
     }
 
-    /// The digest of all of these, one after the other.
+    /// The digest of all parts, concatenated.
     #[must_use]
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
@@ -23,7 +21,7 @@ impl Digest {
         Self(hash.finalize().into())
     }
 
-    /// The digest of everything that can be read.
+    /// The digest of everything that `reader` returns.
     ///
     /// # Errors
     /// When reading fails.
@@ -46,7 +44,7 @@ impl Digest {
         self.0
     }
 
-    /// The 64 hexadecimal digits.
+    /// The 64 hexadecimal digits without the prefix.
     #[must_use]
     pub fn hex(&self) -> String {
         let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);

@@ -1,47 +1,46 @@
-//! Doors: addresses inside the sandbox that stand for allowed hosts.
+//! Synthetic addresses inside the sandbox that stand for allowed hosts.
 //!
-//! Programs that know nothing of proxies look a name up and connect. Inside, the resolver answers an allowed name
-//! with the address of a door; whoever connects there is led to that name, on that port, by the same policy that the
-//! proxy asks. A name that no rule allows has no door and no address.
+//! A program that does not know proxies resolves a name and connects. The resolver inside answers an allowed name
+//! with a synthetic address; a connection to that address and port is passed to the proxy, which decides on it by
+//! name with the usual policy. A name that no rule allows has no address.
 
 use crate::{Egress, GuestAddress, GuestListener, GuestRange, HostName, HostTarget, Port, RuleEffect};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// The most sockets that doors take.
+/// The maximum number of sockets for synthetic addresses.
 const SOCKETS: usize = 96;
-/// Addresses kept for names that only a wildcard allows, at most; they are given out as they are asked for.
+/// The maximum number of addresses reserved for names that only a wildcard allows. They are assigned when a name is
+/// looked up.
 const SPARE: usize = 24;
 
-/// Where names are resolved inside.
+/// The address of the resolver inside the sandbox.
 pub const RESOLVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
-/// The listener of the resolver.
+/// The name of the resolver's listener.
 pub const RESOLVER_LISTENER: &str = "resolver";
 
-/// One address, and the ports on which it is open.
+/// One synthetic address and its ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Door {
-    /// The address inside.
     pub address: Ipv4Addr,
-    /// Whom it stands for; `None` while it is spare.
+    /// The host that it stands for; `None` until a lookup assigns one.
     pub name: Option<HostName>,
-    /// Open ports.
+    /// The ports that it listens on.
     pub ports: Vec<Port>,
 }
 
-/// All doors of a run.
+/// All synthetic addresses of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doors {
-    /// The doors.
     pub doors: Vec<Door>,
 }
 
 impl Doors {
-    /// The range in which all doors lie.
+    /// The range that contains all synthetic addresses.
     pub const RANGE: GuestRange = GuestRange { network: Ipv4Addr::new(198, 18, 0, 0), prefix: 16 };
 
-    /// The doors of a policy: one for each name that a rule spells out, and spare ones for those below `*.domain`.
-    /// Hosts beyond the number of sockets have none, and are reached through the proxy alone.
+    /// The addresses for a policy: one for each name that a rule spells out, and reserved ones for names below
+    /// `*.domain`. Hosts beyond the number of sockets get no address and are reached only through the proxy.
     #[must_use]
     pub fn of(egress: &Egress) -> Self {
         let mut named: BTreeMap<&HostName, BTreeSet<Port>> = BTreeMap::new();
@@ -60,7 +59,6 @@ impl Doors {
         let mut left = SOCKETS;
         let mut doors = Vec::new();
         for (number, (name, ports)) in (1_u16..).zip(named) {
-            // A name that a wildcard covers too is open on the wildcard's ports as well.
             let Some(rest) = left.checked_sub(ports.len()) else { break };
             left = rest;
             let ports = ports.into_iter().collect();
@@ -76,7 +74,7 @@ impl Doors {
         Self { doors }
     }
 
-    /// The sockets that the guest opens: one for each door and port. Empty without doors.
+    /// The sockets that the guest opens: one for each address and port, and the resolver's. Empty without addresses.
     #[must_use]
     pub fn listeners(&self) -> Vec<GuestListener> {
         let sockets = self.doors.iter().flat_map(|door| {
@@ -113,17 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_a_door_and_a_wildcard_spare_ones() {
+    fn a_name_has_an_address_and_a_wildcard_reserved_ones() {
         let made = doors(&["a.test".into(), "a.test:80".into(), "*.b.test".into(), "10.0.0.0/8".into()]);
         assert_eq!(made.doors.len(), 1 + SPARE);
         assert_eq!(made.doors[0].address.to_string(), "198.18.0.1");
         assert_eq!(made.doors[0].ports.iter().map(|port| port.get()).collect::<Vec<_>>(), [80, 443]);
         assert_eq!(made.doors[1].name, None);
         assert_eq!(made.listeners().len(), 1 + 2 + SPARE);
-        assert!(
-            doors(&["10.0.0.0/8".into()]).listeners().is_empty(),
-            "an address has no name to be asked for"
-        );
+        assert!(doors(&["10.0.0.0/8".into()]).listeners().is_empty(), "an address is not resolved by name");
     }
 
     #[test]
@@ -134,8 +129,8 @@ mod tests {
         assert!(made.listeners().len() <= SOCKETS + 1);
         assert!(made.listeners().len() < crate::GUEST_LISTENERS_MAX);
         let addresses: BTreeSet<_> = made.doors.iter().map(|door| door.address).collect();
-        assert_eq!(addresses.len(), made.doors.len(), "no two doors share an address");
+        assert_eq!(addresses.len(), made.doors.len(), "addresses must be unique");
         assert!(addresses.iter().all(|address| Doors::RANGE.contains(IpAddr::V4(*address))));
-        assert!(Doors::RANGE.is_set_aside());
+        assert!(Doors::RANGE.is_reserved());
     }
 }

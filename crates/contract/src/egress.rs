@@ -1,8 +1,8 @@
-//! What may be reached: the one policy, asked by the proxy, by `plan --why` and by replay.
+//! The egress policy. The proxy, `plan --why` and replay all use it.
 //!
-//! A decision has two halves. [`EgressPolicy::admit`] looks at the destination as it was asked for, before any name
-//! is resolved, so that a name nobody allowed never reaches a resolver. [`EgressPolicy::check`] looks at each address
-//! that the name resolved to; only an address that passed may be dialled. Deny wins in both.
+//! A decision has two steps. [`EgressPolicy::admit`] looks at the destination as it was requested, before any name is
+//! resolved, so that a name that is not allowed never reaches a resolver. [`EgressPolicy::check`] looks at each
+//! address that the name resolved to; only an address that passed is dialled. A deny rule wins in both steps.
 
 use crate::{
     Destination, Digest, Egress, EgressRule, Host, HostPattern, HostTarget, PatternPort, Port, RuleEffect,
@@ -10,30 +10,28 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The kinds of address. Only [`AddressClass::Public`] can be reached by a rule that names a host.
+/// The kinds of address. A rule that names a host reaches only [`AddressClass::Public`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressClass {
-    /// Anywhere in the world.
+    /// A globally routable address.
     Public,
-    /// This machine.
+    /// An address of the machine itself.
     Loopback,
-    /// A private network, site-local and unique-local ones included.
+    /// A private network, including site-local and unique-local addresses.
     Private,
-    /// The same cable.
     LinkLocal,
-    /// Addresses that providers share among customers.
+    /// Carrier-grade NAT, which providers share among customers.
     SharedByProviders,
-    /// Where clouds hand out the credentials of the machine.
+    /// Where cloud providers hand out the machine's credentials.
     Metadata,
-    /// Many receivers.
     Multicast,
-    /// No address of a host: unspecified, broadcast, documentation, benchmarking, translation, reserved.
+    /// Not the address of a host: unspecified, broadcast, documentation, benchmarking, translation, reserved.
     Special,
 }
 
 impl AddressClass {
-    /// The class of an address. IPv6 spellings that carry an IPv4 address have the class of that address.
+    /// The class of an address. An IPv6 address that embeds an IPv4 address has the class of that address.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
@@ -42,7 +40,7 @@ impl AddressClass {
         }
     }
 
-    /// In words, for a sentence such as "it is …".
+    /// For a sentence such as "it is …".
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -89,7 +87,8 @@ fn class_of_6(address: Ipv6Addr) -> AddressClass {
         0xff00..=0xffff => AddressClass::Multicast,
         0xfc00..=0xfdff | 0xfec0..=0xfeff => AddressClass::Private,
         0xfe80..=0xfebf => AddressClass::LinkLocal,
-        // Documentation, and the two forms that hide an IPv4 address from a check of the outside.
+        // Documentation, and the two forms (Teredo, 6to4) that embed an IPv4 address, which a check of the address
+        // would miss.
         0x2001 if segments[1] == 0xdb8 || segments[1] < 0x200 => AddressClass::Special,
         0x2002 => AddressClass::Special,
         0x3fff if segments[1] < 0x1000 => AddressClass::Special,
@@ -98,7 +97,7 @@ fn class_of_6(address: Ipv6Addr) -> AddressClass {
     }
 }
 
-/// Why something may not be reached.
+/// Why a destination is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DenialReason {
@@ -106,33 +105,28 @@ pub enum DenialReason {
     NotAllowed,
     /// A rule denies it.
     Denied,
-    /// A rule allows the host, on other ports.
+    /// A rule allows the host, but on other ports.
     Port {
-        /// Those.
+        /// The ports that are allowed.
         allowed: Vec<Port>,
     },
-    /// The name leads to an address that only a rule for addresses can open.
-    Address {
-        /// Its class.
-        class: AddressClass,
-    },
+    /// The name resolves to an address that needs a rule for that address.
+    Address { class: AddressClass },
 }
 
-/// A refusal.
+/// A refusal and the rule behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Denial {
-    /// The rule that denies, where one does.
+    /// The rule that denies; `None` if no rule allows it.
     pub rule: Option<String>,
-    /// Why.
     pub reason: DenialReason,
 }
 
-/// A destination that a rule allows, as far as its spelling goes. Its addresses are still to be checked.
+/// A destination that a rule allows by its name and port. Its addresses still have to be checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission<'p> {
     /// The rule that allows it.
     pub rule: &'p EgressRule,
-    /// The destination.
     pub destination: Destination,
 }
 
@@ -149,7 +143,7 @@ impl EgressPolicy {
         Self { rules: egress.rules.clone() }
     }
 
-    /// Decides by the destination as it was asked for. Nothing has been resolved.
+    /// Decides on the destination as it was requested, before any name is resolved.
     ///
     /// # Errors
     /// The refusal.
@@ -172,7 +166,7 @@ impl EgressPolicy {
         Err(Denial { rule: None, reason })
     }
 
-    /// Decides on one address of an admitted destination; the id of the rule that opens it.
+    /// Decides on one address of an admitted destination. Returns the id of the rule that allows it.
     ///
     /// # Errors
     /// The refusal.
@@ -185,12 +179,12 @@ impl EgressPolicy {
         if class == AddressClass::Public {
             return Ok(admission.rule);
         }
-        // Only a rule that names the address opens an address that is not public, whatever the name was.
+        // Only a rule that names the address allows a non-public one, whichever name led to it.
         let opener = self.with(RuleEffect::Allow).find(|rule| rule.names(&reached));
         opener.ok_or(Denial { rule: None, reason: DenialReason::Address { class } })
     }
 
-    /// What stands for the rules in a log: the same rules in the same order have the same digest.
+    /// A digest for the log: the same rules in the same order have the same digest.
     #[must_use]
     pub fn digest(&self) -> Digest {
         let line = |rule: &EgressRule| {
@@ -216,8 +210,8 @@ impl EgressPolicy {
 }
 
 impl EgressRule {
-    /// Whether the rule speaks of this port. Where none is written, a rule that allows means 443 and a rule that denies
-    /// means every port: what was left out never opens anything.
+    /// Whether the rule applies to this port. A rule without a port means 443 if it allows and every port if it
+    /// denies, so that an omitted port never allows more.
     #[must_use]
     pub fn covers_port(&self, port: Port) -> bool {
         match (self.effect, self.host.port) {
@@ -227,7 +221,7 @@ impl EgressRule {
         }
     }
 
-    /// The one port that the pattern opens when its rule allows.
+    /// The port that the rule opens if it allows.
     #[must_use]
     pub fn port_when_allowing(&self) -> Port {
         match self.host.port {
@@ -349,14 +343,14 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_tells_rules_apart() {
+    fn different_rules_have_different_digests() {
         let digests = [policy(&["a.test"], &[]), policy(&[], &["a.test"]), policy(&["a.test:443"], &[])];
         let digests: std::collections::BTreeSet<Digest> = digests.iter().map(EgressPolicy::digest).collect();
         assert_eq!(digests.len(), 3);
         assert_eq!(policy(&["a.test"], &[]).digest(), policy(&["A.test"], &[]).digest());
     }
 
-    /// Judged without any code of the policy: whether an address is one that only a rule for addresses may open.
+    /// Written without any code of the policy: whether only a rule for addresses may allow this address.
     fn plainly_inside(address: IpAddr) -> bool {
         match address {
             IpAddr::V4(a) => {
@@ -385,7 +379,8 @@ mod tests {
         }
     }
 
-    /// Judged by the texts alone: whether a rule that denies speaks of what was asked for or of where it leads.
+    /// Written on the texts alone: whether a deny rule applies to the requested name or to the address that it
+    /// resolved to.
     fn plainly_names(pattern: &str, asked: &str, address: IpAddr) -> bool {
         let (asked_host, asked_port) = asked.rsplit_once(':').unwrap();
         let (host, port) = match pattern.rsplit_once(':') {
@@ -477,10 +472,10 @@ mod tests {
                     both.rules.iter().any(|rule| rule.effect == RuleEffect::Allow && rule.names(&reached));
                 assert!(named, "{asked} {address} {allow:?}");
             }
-            // Whatever a rule denies stays closed, however much is allowed beside it.
+            // A denied destination stays closed whatever other rules allow.
             let named = deny.iter().any(|pattern| plainly_names(pattern, asked, address));
             assert!(!(named && opened.is_ok()), "{asked} {address} {allow:?} {deny:?}");
-            // A further denial never opens anything.
+            // One more deny rule never opens anything.
             if opened.is_ok() {
                 assert!(decide(&policy(&allow, &[]), asked, &address.to_string()).is_ok());
             }

@@ -1,9 +1,9 @@
-//! The rows of the egress log: what was watching, what it decided, what then moved, and that it ended in order.
+//! The rows of the egress log: the start of the proxy, its decisions, the traffic, and the orderly end.
 //!
-//! A line is a row as JSON with one more member at its end, `chain`: the SHA-256 of the previous line's chain (32 zero
-//! bytes before the first) and the bytes of the row. A line that is changed, moved, taken out or put in breaks the chain
-//! from there on. The chain has no key: who rewrites the whole file can make a new one, so the last chain belongs into
-//! the run's own record as well ([`read_egress_log`] takes it).
+//! A line is a row as JSON with one more member at its end, `chain`: the SHA-256 of the previous line's chain (32
+//! zero bytes before the first line) and the bytes of the row. Changing, moving, removing or inserting a line breaks
+//! the chain from there on. The chain has no key: rewriting the whole file makes a valid new chain. The run's own
+//! record therefore contains the last chain, and [`read_egress_log`] compares it.
 
 use crate::{AddressClass, DenialReason, Digest, Port, RunId};
 use serde::{Deserialize, Serialize};
@@ -12,33 +12,32 @@ use std::net::{IpAddr, SocketAddr};
 /// Version of the stored form of [`EgressRow`]. Readers refuse a larger one.
 pub const EGRESS_LOG_FORMAT: u32 = 1;
 
-/// Why something that the rules allow was not dialled, as the log and the client have it.
+/// The reason in the log and in the answer to the client when a replay does not dial an allowed destination.
 pub const EGRESS_NOT_DIALLED: &str =
     "the rules allow it, but a replay opens no network; `belljar replay --network` does";
 
-/// How a request came.
+/// How a request reached the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EgressWay {
-    /// A tunnel asked for with CONNECT.
+    /// A tunnel requested with CONNECT.
     Connect,
-    /// A request in plain HTTP.
+    /// A plain HTTP request.
     Http,
-    /// A tunnel asked for over SOCKS.
+    /// A tunnel requested over SOCKS.
     Socks,
-    /// A connection to a door inside, by a program that knows nothing of proxies.
+    /// A connection to a synthetic address, by a program that does not know proxies.
     Door,
-    /// A name that was looked up inside.
+    /// A DNS lookup inside the sandbox.
     Lookup,
-    /// A request inside a tunnel whose TLS ends here.
+    /// A request inside a tunnel whose TLS the proxy terminates.
     Intercepted,
-    /// A signature for ssh.
+    /// A request for an ssh signature.
     Ssh,
-    /// A request to the model.
     Model,
 }
 
-/// Why something was refused.
+/// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "because", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum EgressRefusal {
@@ -46,39 +45,37 @@ pub enum EgressRefusal {
     NotAllowed,
     /// A rule denies it.
     Denied,
-    /// A rule allows the host, on other ports.
+    /// A rule allows the host, but on other ports.
     Port {
-        /// Those.
+        /// The ports that are allowed.
         allowed: Vec<Port>,
     },
-    /// The name leads to an address that only a rule for addresses can open.
+    /// The name resolves to an address that needs a rule for that address.
     Address {
-        /// Its class.
         class: AddressClass,
     },
-    /// The name has no address.
+    /// The name does not resolve to an address.
     Unresolved,
-    /// What was sent is not a request that can be understood in one way only.
+    /// The bytes are not a request with exactly one meaning.
     Malformed {
-        /// What is wrong with it.
+        /// What is wrong with the request.
         what: String,
     },
-    /// The run's token was missing or wrong.
     Token,
-    /// `Host` names another destination than the request does.
+    /// `Host` names a different destination than the request line.
     HostMismatch,
-    /// The connection was to become something else than HTTP.
+    /// The request asked to switch the connection to a protocol other than HTTP.
     Upgrade,
-    /// The tunnel's first bytes are not the beginning of TLS.
+    /// The first bytes in the tunnel are not a TLS handshake.
     NotTls,
-    /// The name in the TLS handshake is not the one that was asked for.
+    /// The server name in the TLS handshake is not the requested host.
     Sni {
-        /// The name, where there is one.
+        /// The server name in the handshake; `None` without one.
         found: Option<String>,
     },
-    /// A rule about requests, a budget or a key.
+    /// A request rule, a budget or a key refused it.
     Request {
-        /// In words.
+        /// The reason, for people.
         what: String,
     },
 }
@@ -94,114 +91,100 @@ impl From<DenialReason> for EgressRefusal {
     }
 }
 
-/// What was decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EgressVerdict {
     /// It may go on.
     Allowed,
-    /// It was refused.
     Denied {
-        /// Why.
         reason: EgressRefusal,
     },
 }
 
-/// One decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EgressDecision {
-    /// How it came.
     pub way: EgressWay,
-    /// `host:port`; what was sent instead, escaped and cut, where that names no destination.
+    /// `host:port`. If the request names no valid destination: its bytes, escaped and cut.
     pub destination: String,
-    /// The addresses that were checked and may be dialled, in that order.
+    /// The addresses that were checked and may be dialled, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// The rule that decided, where one did.
+    /// The rule that decided; `None` if no rule applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// What was decided.
     pub verdict: EgressVerdict,
-    /// The method of a request that could be read.
+    /// The method; `None` if the request is not readable, as in a tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// The path of a request that could be read, without its query.
+    /// The path without its query; `None` if the request is not readable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The credential that was added, by name.
+    /// The name of the credential that was added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// The decision that opened the tunnel in which this one was made.
+    /// The `seq` of the decision that opened the surrounding tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<u64>,
 }
 
-/// What became of something that was allowed.
+/// How an allowed request ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EgressEnd {
-    /// The address that was reached, where one was.
+    /// The address that was connected to; `None` if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
-    /// Bytes to the world.
+    /// Bytes sent to the destination.
     pub sent: u64,
-    /// Bytes from the world.
+    /// Bytes received from the destination.
     pub received: u64,
-    /// How long it took.
     pub duration_ms: u64,
-    /// What went wrong, where something did.
+    /// The error that ended it; `None` for an orderly end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 
-/// One row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EgressRow {
-    /// The first row: something was watching, before the agent began.
+    /// The first row: the proxy was running before the agent started.
     Opened {
-        /// The version of the rows.
+        /// [`EGRESS_LOG_FORMAT`].
         format: u32,
-        /// The run.
         run: RunId,
-        /// Milliseconds since 1970; every other time is an offset to it.
+        /// Milliseconds since 1970; all other times are relative to it.
         opened_at_ms: u64,
-        /// The digest of the rules.
+        /// The digest of the egress rules.
         policy: Digest,
-        /// Where it listened, inside.
+        /// The addresses inside the sandbox that the proxy listened on.
         listeners: Vec<String>,
     },
-    /// A decision, written before the first byte moved.
+    /// A decision, written before the first byte is forwarded.
     Decided {
         /// Counted from 1.
         seq: u64,
-        /// When.
         at_ms: u64,
-        /// What.
         decision: EgressDecision,
     },
-    /// The end of something that was allowed.
+    /// The end of an allowed request.
     Finished {
-        /// The decision's number.
+        /// The `seq` of its decision.
         seq: u64,
-        /// When.
         at_ms: u64,
-        /// What became of it.
         end: EgressEnd,
     },
-    /// The last row: it was watching until here.
+    /// The last row: the proxy ran until here.
     Closed {
-        /// When.
         at_ms: u64,
-        /// Decisions that allowed.
+        /// The number of decisions that allowed.
         allowed: u64,
-        /// Decisions that refused.
+        /// The number of decisions that refused.
         denied: u64,
     },
 }
 
-/// The state of a log's chain.
+/// The state of a log's hash chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EgressChain(Option<Digest>);
 
@@ -209,16 +192,16 @@ const CHAIN: &str = ",\"chain\":\"sha256:";
 const HEX: usize = 64;
 
 impl EgressChain {
-    /// Before the first line.
+    /// The state before the first line.
     pub const START: Self = Self(None);
 
-    /// The chain of the last line, once there is one.
+    /// The chain of the last line; `None` before the first.
     #[must_use]
     pub const fn head(&self) -> Option<Digest> {
         self.0
     }
 
-    /// Goes on by a row.
+    /// The chain value that follows from adding a row.
     #[must_use]
     fn after(self, row: &[u8]) -> Digest {
         let mut bytes = self.0.map_or([0; 32], Digest::into_bytes).to_vec();
@@ -226,7 +209,7 @@ impl EgressChain {
         Digest::of(&bytes)
     }
 
-    /// The line of a row, with its newline, and the chain behind it. `row` is a JSON object with members.
+    /// The line for a row, with its newline, and the chain after it. `row` must be a non-empty JSON object.
     #[must_use]
     pub fn line(self, row: &str) -> (String, Self) {
         let digest = self.after(row.as_bytes());
@@ -234,7 +217,7 @@ impl EgressChain {
         (format!("{open}{CHAIN}{}\"}}\n", digest.hex()), Self(Some(digest)))
     }
 
-    /// The row of a line without its newline, and the chain behind it; `None` when the chain is broken.
+    /// The row of a line without its newline, and the chain after it; `None` when the chain is broken.
     pub(crate) fn row(self, line: &str) -> Option<(String, Self)> {
         let rest = line.strip_suffix("\"}")?;
         let at = rest.len().checked_sub(HEX + CHAIN.len()).filter(|at| rest.is_char_boundary(*at))?;
@@ -246,77 +229,71 @@ impl EgressChain {
     }
 }
 
-/// What a log is worth.
+/// Whether a log can be trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EgressLogState {
-    /// From its first row to its last: what is not in it did not happen.
+    /// From its first row to its last, so a request that is not in it did not happen.
     Complete,
-    /// There is no log: nothing was watching.
+    /// There is no log, so nothing is known about egress.
     Absent,
-    /// It begins as it should and stops: what came after is not known.
+    /// The log starts correctly and stops early, so later traffic is not known.
     Truncated,
-    /// It is not what was written.
+    /// The file differs from what was written.
     Edited {
-        /// The first line that cannot be right, counted from 1.
+        /// The first wrong line, counted from 1.
         line: usize,
-        /// Why.
         fault: EgressLogFault,
     },
     /// Written by a newer belljar.
-    Newer {
-        /// The version.
-        format: u32,
-    },
+    Newer { format: u32 },
 }
 
 impl EgressLogState {
-    /// In a line, for people.
+    /// One line for messages.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
-            Self::Complete => "the log of the ways out is whole".to_owned(),
-            Self::Absent => "nothing was watching the ways out".to_owned(),
-            Self::Truncated => "the log of the ways out stops before its end".to_owned(),
+            Self::Complete => "the egress log is complete".to_owned(),
+            Self::Absent => "there is no egress log".to_owned(),
+            Self::Truncated => "the egress log stops before its end".to_owned(),
             Self::Edited { line, fault: EgressLogFault::Head } => format!(
-                "the log of the ways out ends after line {line} otherwise than the run's own log says: it was changed"
+                "the egress log was changed: it ends at line {line} with another chain than the run's own log has"
             ),
             Self::Edited { line, fault } => {
-                format!("the log of the ways out was changed at line {line}: {fault:?}")
+                format!("the egress log was changed at line {line}: {fault:?}")
             }
             Self::Newer { format } => {
-                format!("the log of the ways out is of version {format}, which a newer belljar wrote")
+                format!("the egress log has version {format}, which a newer belljar wrote")
             }
         }
     }
 }
 
-/// Why a line cannot be right.
+/// What is wrong with a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EgressLogFault {
-    /// The chain does not lead to it.
+    /// Its chain does not follow from the previous line.
     Chain,
-    /// It is no row.
+    /// It is not a valid row.
     Row,
-    /// It stands where it cannot.
+    /// The row is not allowed at this place.
     Order,
-    /// A number that does not follow.
+    /// Its `seq` is not the next one, or names no decision.
     Number,
-    /// The counts of the last row are not those of the rows.
+    /// The counts in the last row differ from the rows.
     Counts,
-    /// The log ends with another chain than the run's record says.
+    /// The last chain differs from the one in the run's record.
     Head,
 }
 
-/// A log as it was read. The rows are those before the first fault.
+/// A parsed log. Only the rows before the first fault are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressLogReading {
-    /// The rows.
     pub rows: Vec<EgressRow>,
-    /// What they are worth.
     pub state: EgressLogState,
 }
 
-/// Reads a log and tells what it is worth. `head` is the chain of the last line where the run's record has it.
+/// Parses and verifies a log. `head` is the chain of the last line according to the run's record, if that has one.
 #[must_use]
 pub fn read_egress_log(text: &str, head: Option<Digest>) -> EgressLogReading {
     let mut reader =
@@ -341,7 +318,7 @@ impl Reader {
         let mut line = 0;
         for whole in text.split_inclusive('\n') {
             line += 1;
-            // The writer ends every line; a last one without its end was cut off in the middle.
+            // The writer ends every line with a newline; a last line without one was cut off.
             let Some(content) = whole.strip_suffix('\n') else { return cut(line, head) };
             match self.take(content) {
                 Ok(()) => {}
@@ -369,7 +346,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether a row can stand here.
+    /// Checks that a row is allowed at this place.
     fn place(&mut self, row: &EgressRow) -> Result<(), EgressLogFault> {
         let first = self.rows.is_empty();
         match row {
@@ -394,7 +371,8 @@ impl Reader {
     }
 }
 
-/// A log without its end, or with another one. Where the record knows its end, it had one.
+/// A log without its last row or with a different one. If the run's record has the last chain, the log was complete
+/// once, so it was changed.
 fn cut(line: usize, head: Option<Digest>) -> EgressLogState {
     match head {
         Some(_) => EgressLogState::Edited { line, fault: EgressLogFault::Head },
@@ -407,7 +385,7 @@ enum Stop {
     Fault(EgressLogFault),
 }
 
-/// The version of a first row, where it is beyond this reader.
+/// The version in a first row, if it is newer than this reader.
 fn newer_format(row: &str) -> Option<u32> {
     let row: serde_json::Value = serde_json::from_str(row).ok()?;
     let format = u32::try_from(row.get("format")?.as_u64()?).ok()?;

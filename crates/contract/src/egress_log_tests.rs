@@ -69,7 +69,7 @@ fn edited(line: usize, fault: EgressLogFault) -> EgressLogState {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn a_written_log_is_read_back() {
     let (text, chain) = write(&rows());
     let reading = read_egress_log(&text, chain.head());
     assert_eq!(reading, EgressLogReading { rows: rows(), state: EgressLogState::Complete });
@@ -129,7 +129,7 @@ fn lines_cannot_be_taken_out_or_moved() {
 }
 
 #[test]
-fn a_new_chain_over_other_rows_is_seen_by_what_the_rows_say() {
+fn a_new_chain_over_inconsistent_rows_is_detected() {
     let without = |out: usize| {
         let mut rows = rows();
         rows.remove(out);

@@ -1,19 +1,18 @@
-//! How a conversation with an agent ended, and whether that is a success.
+//! How a conversation with an agent ended, and whether it succeeded.
 
 use crate::{GuestEnd, MessageId, RequestId, TurnOutcome};
 use serde::{Deserialize, Serialize};
 
-/// A time that someone watches. The conversation has no clock of its own.
+/// A time limit. The conversation has no clock; its caller watches these limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deadline {
     /// For the answer to the handshake.
     Handshake,
-    /// For one turn.
     Turn,
-    /// For the process to end after its input was closed.
+    /// For the process to exit after its input was closed.
     Exit,
-    /// For everything.
+    /// For the whole run.
     Run,
 }
 
@@ -21,90 +20,68 @@ pub enum Deadline {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConversationEnd {
-    /// Why it is no success; none is a success: its last turn ended without error, and the process then ended with 0.
+    /// Why it failed; `None` if the last turn ended without an error and the process then exited with 0.
     pub failure: Option<ConversationFailure>,
-    /// How the process ended.
     pub exit: GuestEnd,
-    /// How many turns ended.
+    /// The number of turns that ended.
     pub results: u64,
-    /// How many of them failed; only the last decides.
+    /// How many of them failed. Only the last turn decides on success.
     pub failed_results: u64,
-    /// How the last one ended.
+    /// How the last turn ended.
     pub last: Option<TurnOutcome>,
     /// Questions that were neither answered nor withdrawn.
     pub unanswered: Vec<RequestId>,
-    /// Messages that the agent never took up.
+    /// Messages that the agent did not start to process.
     pub untaken: Vec<MessageId>,
-    /// Sub-agents that were not seen to end.
+    /// Sub-agents whose end was not seen.
     pub running_sub_agents: usize,
-    /// Lines that could not be read. What was in them is not in the observations, so "did not happen" cannot be said.
+    /// Lines that could not be parsed. Their content is missing from the observations, so a check cannot conclude
+    /// that something did not happen.
     pub unread: u64,
-    /// Things that were not as the protocol has them.
+    /// The number of protocol violations.
     pub flaws: u64,
 }
 
-/// Why a conversation is no success.
+/// Why a conversation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "failure", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ConversationFailure {
-    /// The process ended in order and no turn ever did.
+    /// The process exited with 0, but without a result.
     #[error("the agent ended without a result")]
     NoResult,
-    /// The process ended before any turn did.
+    /// The process failed before any turn ended.
     #[error("the agent ended with {exit} before any result")]
-    Crashed {
-        /// How.
-        exit: GuestEnd,
-    },
-    /// The process ended in the middle of a turn.
+    Crashed { exit: GuestEnd },
+    /// The process ended during a turn.
     #[error("the agent ended with {exit} in the middle of a turn")]
-    TurnUnfinished {
-        /// How.
-        exit: GuestEnd,
-    },
+    TurnUnfinished { exit: GuestEnd },
     /// The last turn failed.
     #[error("the last turn failed: {subtype}{}", .text.as_ref().map(|text| format!(": {text}")).unwrap_or_default())]
     ResultIsError {
-        /// The agent's word for it.
+        /// The agent's name for the failure.
         subtype: String,
-        /// Its text.
         text: Option<String>,
-        /// The status of the model's service, where that failed.
+        /// The HTTP status of the model's service, if that failed.
         api_error_status: Option<u64>,
     },
-    /// The last turn ended well, the process did not.
+    /// The last turn succeeded, but the process failed.
     #[error("the last turn succeeded, but the agent then ended with {exit}")]
-    ExitAfterSuccess {
-        /// How.
-        exit: GuestEnd,
-    },
-    /// A question was left without an answer.
+    ExitAfterSuccess { exit: GuestEnd },
     #[error("{count} of the agent's questions were not answered")]
-    Unanswered {
-        /// How many.
-        count: usize,
-    },
-    /// A message was never taken up.
+    Unanswered { count: usize },
     #[error("{count} messages were never taken up")]
-    MessagesUntaken {
-        /// How many.
-        count: usize,
-    },
-    /// The handshake was refused.
+    MessagesUntaken { count: usize },
     #[error("the agent refused the handshake: {error}")]
     HandshakeRefused {
-        /// With what.
+        /// The agent's error text.
         error: String,
     },
-    /// The agent asked without end.
+    /// The agent exceeded the number of questions per run.
     #[error("the agent asked more questions than a run may")]
     TooManyQuestions,
-    /// A time was up.
+    /// A time limit was reached.
     #[error("{}", deadline.describe())]
-    Deadline {
-        /// Which.
-        deadline: Deadline,
-    },
+    Deadline { deadline: Deadline },
 }
 
 impl Deadline {

@@ -1,4 +1,4 @@
-//! Values that enter a sandbox as secrets, by name: what a plan lists and what every record redacts.
+//! Values that enter a sandbox as secrets, by name. A plan lists them and records redact them.
 
 use crate::{EnvEntry, EnvSource, Secret, Unsearchable};
 use serde::Serialize;
@@ -22,10 +22,10 @@ const PLAIN_VARIABLES: [(&str, &str); 14] = [
     ("USER", "is the user's name, which paths contain"),
 ];
 
-/// A word or number below this length is too common to be searched for, unless its name says that it is a secret.
+/// A word or number shorter than this is too common to search for, unless its name marks it as a secret.
 pub const COMMON_BELOW: usize = 8;
 
-/// The largest file of the user's that enters a sandbox and is searched for values.
+/// The largest user file that is searched for values when it enters a sandbox.
 pub const SHARED_FILE_MAX: u64 = 64 << 20;
 
 /// A value that enters the sandbox as a secret.
@@ -35,7 +35,7 @@ pub struct Entering {
     pub name: String,
     /// Where it comes from, in a few words.
     pub source: String,
-    /// Why records cannot redact it, as far as that is known before the launch.
+    /// Why records cannot redact it, if that is known before the launch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_redacted: Option<Unsearchable>,
 }
@@ -52,12 +52,12 @@ impl Entering {
 }
 
 impl EnvEntry {
-    /// Whether the value enters the sandbox as a secret: it did not come from the manifest's own text, or its name looks
-    /// like a secret's. The audit before a launch lists it, and every record redacts it.
+    /// Whether the value enters the sandbox as a secret: it did not come from the manifest's own text, or its name
+    /// looks like that of a secret. The audit before a launch lists it, and every record redacts it.
     #[must_use]
     pub fn enters_as_secret(&self) -> bool {
         match &self.source {
-            // What is made for the run opens nothing outside it.
+            // Values that are made for the run are useless outside it.
             EnvSource::Constant(_) | EnvSource::Run(_) => false,
             EnvSource::Prompt(_) | EnvSource::File(_) | EnvSource::Command(_) => true,
             EnvSource::Literal(_) => self.name.looks_secret(),
@@ -72,7 +72,7 @@ impl EnvEntry {
     pub fn not_redacted(&self, value: &Secret) -> Option<Unsearchable> {
         let named = match &self.source {
             EnvSource::Variable(host) => self.name.looks_secret() || host.looks_secret(),
-            // Nothing but a secret is kept in a file, printed by a command or typed without echo.
+            // Files, commands and hidden prompts are used only for secrets.
             EnvSource::Prompt(_) | EnvSource::File(_) | EnvSource::Command(_) => true,
             EnvSource::Literal(_) | EnvSource::Constant(_) | EnvSource::Run(_) => true,
         };
@@ -80,7 +80,7 @@ impl EnvEntry {
     }
 }
 
-/// Why a record cannot redact a value. `named`: its name or its source says that it is a secret.
+/// Why a record cannot redact a value. `named`: its name or its source marks it as a secret.
 #[must_use]
 pub fn not_redacted(value: &Secret, named: bool) -> Option<Unsearchable> {
     let bytes = value.expose();

@@ -1,31 +1,29 @@
-//! The one JSON object that a verb prints for machines.
+//! The JSON object that a command prints with `--json`.
 
 use crate::{ErrorText, ExitCode};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What `--json` prints, once, on standard output, whatever happened.
+/// What `--json` prints, once, on standard output, on success and on failure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Envelope {
-    /// Version of this envelope.
     pub belljar: u32,
-    /// The verb that ran.
+    /// The name of the command.
     pub verb: &'static str,
-    /// Whether it ended well.
+    /// Whether it succeeded.
     pub ok: bool,
-    /// The process status that goes with it.
+    /// The exit status.
     pub exit_code: u8,
-    /// The verb's own result; null when it failed before it had one.
+    /// The command's own result; null if it failed before it had one.
     pub data: Value,
-    /// Findings about files.
+    /// Problems in files, as [`crate::Diagnostic::to_json`] writes them.
     pub diagnostics: Vec<Value>,
-    /// Why it failed, when it failed.
+    /// Why it failed; null on success.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorText>,
 }
 
 impl Envelope {
-    /// An envelope around a result.
     #[must_use]
     pub fn new(verb: &'static str, exit: ExitCode, data: Value) -> Self {
         Self {

@@ -1,12 +1,12 @@
-//! What a run says about itself, in the past tense and in one order.
+//! The events of a run, named in the past tense and in one order.
 //!
-//! The words are few and closed. What the command printed is not an event: it belongs to files beside the log; what an
-//! agent said in its protocol is. No event holds a value of the environment or an argument of the command, because both
-//! may be secret.
+//! The set of events is small and closed. The output of a command is not an event; it is kept in files next to the
+//! log. What an agent says in its protocol is an event. No event contains a value of the environment or an argument
+//! of the command, because both may be secret.
 //!
-//! [`EVENT_FORMAT`] rises when a word changes its meaning or loses a member. A new word does not raise it: a reader
-//! that does not know the word keeps it as it stands ([`Logged::Unread`]), shows the rest, and can tell that there is
-//! something it did not understand, which is more than refusing the whole run would give.
+//! [`EVENT_FORMAT`] rises when an event changes its meaning or loses a member. A new event does not raise it: a
+//! reader that does not know the event keeps it as it is ([`Logged::Unread`]), shows the rest, and knows that it did
+//! not understand everything. Refusing the whole run would give less.
 
 use crate::{
     AbsPath, AgentName, BackendKind, ConversationEnd, Digest, GuestAct, GuestEnd, GuestLandlock, Observation,
@@ -18,175 +18,156 @@ use serde_json::Value;
 /// Version of the stored form of [`Event`]. Readers refuse a larger one.
 pub const EVENT_FORMAT: u32 = 1;
 
-/// Something that happened.
+/// One event of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Event {
     /// The first event of every run.
     RunStarted {
-        /// The run.
         run: RunId,
-        /// How people call it while it runs.
+        /// The name that commands accept while it runs.
         name: RunName,
-        /// The agent.
         agent: AgentName,
-        /// The digest of the plan.
         plan: Digest,
-        /// What built the walls.
         backend: BackendKind,
-        /// What the sandbox was for.
         purpose: Purpose,
-        /// The version of belljar.
         belljar: String,
-        /// Milliseconds since 1970; every other time is an offset to it.
+        /// Milliseconds since 1970; all other times are relative to it.
         started_at_ms: u64,
     },
-    /// Every wall stood; the command had not been started.
+    /// The sandbox was complete; the command had not been started.
     Sealed {
-        /// What Landlock added.
+        /// What Landlock enforced in addition.
         landlock: GuestLandlock,
     },
-    /// The command ran.
+    /// The command started.
     CommandStarted {
-        /// Its first word only; the others may be secret.
+        /// Its first argument only; the others may be secret.
         argv0: OsText,
     },
     /// A limit was put in force.
     LimitSet {
-        /// Of what.
         limit: LimitKind,
-        /// As the manifest writes it.
+        /// In the manifest's notation.
         value: String,
-        /// What enforced it.
+        /// The mechanism that enforced it.
         mechanism: String,
     },
     /// A limit was reached.
     LimitReached {
-        /// Of what.
         limit: LimitKind,
     },
-    /// A signal that came to belljar was passed on to the command.
+    /// A signal that belljar received was passed on to the command.
     SignalForwarded {
-        /// Its number.
         signal: i32,
     },
-    /// A file was made in the project that the host would execute later.
+    /// A file was created in the project that the host would execute later.
     HostExecutedCreated {
-        /// The file, on the host.
+        /// Its path on the host.
         path: AbsPath,
-        /// Who would execute it, and when.
+        /// What would execute it, and when.
         why: String,
     },
-    /// Something was kept from being made, written, moved or linked, because the host would execute it later.
+    /// The guard prevented a file that the host would execute later from being created, written, moved or linked.
     HostExecutedHeld {
-        /// The file, on the host.
+        /// Its path on the host.
         path: AbsPath,
-        /// What was tried.
         act: GuestAct,
-        /// Who would execute it, and when.
+        /// What would execute it, and when.
         why: String,
     },
-    /// The user was asked whether such an attempt may succeed.
+    /// The user was asked whether to allow such an attempt.
     HostExecutedAsked {
-        /// The file, on the host.
+        /// Its path on the host.
         path: AbsPath,
-        /// What was tried.
         act: GuestAct,
-        /// Who would execute it, and when.
+        /// What would execute it, and when.
         why: String,
     },
-    /// The question was settled.
+    /// Such a question was answered or became void.
     HostExecutedAnswered {
-        /// The file, on the host.
+        /// Its path on the host.
         path: AbsPath,
-        /// What was tried.
         act: GuestAct,
-        /// How.
         answer: HeldAnswer,
     },
-    /// What became of the project.
+    /// How the run changed the project.
     WorkspaceChanged {
-        /// Files that were not there before.
+        /// The number of new files.
         created: u64,
-        /// Files with another content.
+        /// The number of files with different content.
         changed: u64,
-        /// Files that are gone.
+        /// The number of deleted files.
         removed: u64,
     },
-    /// The files of the workspace, before and after, are listed beside the log.
+    /// The files of the workspace, before and after the run, were listed next to the log.
     FilesListed {
         /// The digest of the listing.
         listing: Digest,
     },
-    /// The log of the ways out was closed.
+    /// The egress log was closed.
     EgressLogged {
-        /// The chain of its last line, so that another log cannot take its place.
+        /// The chain of its last line, so that the log cannot be replaced by another.
         head: Digest,
     },
-    /// The record of the frames is closed.
+    /// The record of the frames was closed.
     FramesLogged {
-        /// The chain of its last line, so that another record cannot take its place.
+        /// The chain of its last line, so that the record cannot be replaced by another.
         head: Digest,
     },
-    /// The log of the model is closed.
+    /// The model log was closed.
     ModelLogged {
-        /// The chain of its last line, so that another log cannot take its place.
+        /// The chain of its last line, so that the log cannot be replaced by another.
         head: Digest,
     },
-    /// Something was seen of the conversation with the agent.
+    /// Something was observed in the conversation with the agent.
     Seen {
-        /// What.
         what: Box<Observation>,
     },
     /// The conversation with the agent ended.
     ConversationEnded {
-        /// How.
         end: Box<ConversationEnd>,
     },
-    /// The command ended.
     CommandEnded {
-        /// How.
         end: GuestEnd,
     },
-    /// Something a person should read.
+    /// A message for the user.
     Notice {
-        /// The text.
         text: String,
     },
-    /// Something made for the run could not be taken away.
+    /// Something that was made for the run could not be removed.
     CleanupFailed {
-        /// What.
+        /// What could not be removed.
         what: String,
-        /// Why not.
+        /// The error of the removal.
         why: String,
     },
     /// The last event of every run that ended in order.
     RunEnded {
-        /// How.
         status: RunStatus,
         /// How long it took.
         duration_ms: u64,
     },
 }
 
-/// How a question about a file that the host would execute was settled.
+/// The answer to a question about a file that the host would execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeldAnswer {
-    /// The attempt failed.
+    /// The attempt was refused.
     No,
-    /// This attempt succeeded.
+    /// This attempt was allowed.
     Once,
     /// The file may be changed until the run ends.
     Run,
     /// The file may be changed in every run of the project.
     Always,
-    /// Nobody answered before the caller or the run ended; the attempt failed.
+    /// The caller or the run ended without an answer; the attempt was refused.
     Unanswered,
 }
 
 impl HeldAnswer {
-    /// Whether the attempt was allowed.
+    /// Whether the answer allowed the attempt.
     #[must_use]
     pub const fn is_yes(self) -> bool {
         match self {
@@ -196,46 +177,41 @@ impl HeldAnswer {
     }
 }
 
-/// What a run may use up.
+/// A resource that a run is limited in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitKind {
-    /// Memory, swap included.
     Memory,
-    /// Processes and threads.
     Pids,
-    /// Processors.
     Cpu,
-    /// Wall clock.
+    /// Elapsed time.
     Time,
-    /// Money.
     Cost,
     /// All file systems in memory together.
     Tmpfs,
 }
 
-/// An event as a log holds it.
+/// An event as stored in a log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventRecord {
-    /// Its number, from 0 without a gap.
+    /// Its number, counted from 0 without gaps.
     pub seq: u64,
     /// Milliseconds since the start of the run.
     pub offset_ms: u64,
-    /// What happened.
     pub event: Logged,
 }
 
-/// An event that was read back.
+/// An event that was read from a log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Logged {
-    /// One that this version knows.
+    /// An event that this version knows.
     Known(Event),
-    /// One that it does not know, as it stands in the log. A verdict that would need it cannot be reached.
+    /// An event that this version does not know, as it is in the log. A check that would need it has no result.
     Unread(Value),
 }
 
 impl Logged {
-    /// Reads an event; what is not one is kept.
+    /// Parses an event; a value that is not a known event is kept.
     #[must_use]
     pub fn from_json(value: Value) -> Self {
         match Event::deserialize(&value) {
@@ -244,7 +220,7 @@ impl Logged {
         }
     }
 
-    /// The event, where it is known.
+    /// The event; `None` if this version does not know it.
     #[must_use]
     pub fn known(&self) -> Option<&Event> {
         match self {
@@ -282,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_kept_as_it_stands() {
+    fn an_unknown_event_is_kept() {
         for value in [
             json!({"kind": "moon_phase_seen", "phase": 3}),
             json!({"kind": "notice", "text": "a", "more": 1}),

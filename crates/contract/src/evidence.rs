@@ -1,6 +1,6 @@
-//! What a run left behind that a check may look at. A live run and one read back from disk give the same.
+//! The evidence of a run that checks look at. A live run and a run read from disk give the same evidence.
 //!
-//! Whatever was not watched is absent, and says why: a check that needs it cannot pass.
+//! Evidence that was not collected is absent, with the reason: a check that needs it cannot pass.
 
 use crate::{
     AskedQuestion, ConversationEnd, Digest, EgressLogReading, FrameSeen, LimitKind, Metrics, ModelExchange,
@@ -9,131 +9,123 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Everything a verdict is made from.
+/// All inputs of a verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
-    /// What the conversation showed, in its order.
+    /// The observations of the conversation, in order.
     pub seen: Vec<Seen>,
-    /// Whether that is all there was.
+    /// Whether the observations are complete.
     pub conversation: Whole,
-    /// How the conversation ended; none where it was cut off.
+    /// How the conversation ended; `None` if it was cut off.
     pub end: Option<ConversationEnd>,
-    /// What was decided about every way out; none where nothing was watching.
+    /// The decisions on egress; `None` if no proxy ran.
     pub egress: Option<EgressLogReading>,
-    /// What the gateway served, to compare the frames with.
+    /// What the gateway served, for comparison with the frames.
     pub model: ModelEvidence,
-    /// The files of the workspace; none where they were not looked at.
+    /// The files of the workspace; `None` if they were not examined.
     pub files: Option<FilesSeen>,
-    /// What the run used.
     pub metrics: Metrics,
-    /// How long it took.
     pub duration_ms: Option<u64>,
-    /// The limit that ended the run, where one did.
+    /// The limit that ended the run, if one did.
     pub stopped_by: Option<LimitKind>,
-    /// What a reader said about claims that no rule can judge.
+    /// A model's judgements of claims that no rule can check.
     pub claims: Vec<ClaimAnswer>,
-    /// Who judges what was done for the user: in the workspace, or only what was delivered.
+    /// Whether a result counts in the workspace or only when it is handed over.
     pub lane: Lane,
 }
 
-/// An observation and when it was made.
+/// An observation and its time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// Its number in the run's log.
+    /// Its number in the run's event log.
     pub seq: u64,
     /// Milliseconds since the start of the run.
     pub offset_ms: u64,
-    /// What.
     pub what: Observation,
 }
 
-/// Whether something is all there was.
+/// Whether evidence is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Whole {
-    /// It is.
     Yes,
-    /// It is not, or cannot be known to be.
+    /// It is incomplete, or that cannot be determined.
     No {
-        /// Why, in a line.
+        /// The reason in one line.
         why: String,
     },
 }
 
-/// What the gateway served, beside what the agent's frames claim.
+/// What the gateway served, and what the agent's frames claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelEvidence {
-    /// The record is older than the log of the model, or is not a conversation of its own.
+    /// The record is older than the model log, or is not a conversation of its own.
     NotKept,
-    /// Both are whole.
+    /// Both are complete.
     Kept {
         /// What the frames claim.
         frames: Vec<FrameSeen>,
-        /// What was served.
+        /// What the gateway served.
         exchanges: Vec<ModelExchange>,
     },
-    /// One of them is missing, cut off or not what was written.
+    /// One of them is missing, cut off or was changed.
     Broken {
-        /// Which and how, in a line.
+        /// Which one and how, in one line.
         why: String,
     },
 }
 
-/// A statement about a run that only a reader can judge.
+/// A statement about a run that only a model can judge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// The statement.
     pub text: String,
-    /// What the reader is shown.
+    /// What the judge is shown.
     pub scope: ClaimScope,
-    /// The model that is to read; none leaves the choice to whoever asks.
+    /// The model that judges; `None` leaves the choice to the caller.
     pub model: Option<String>,
 }
 
-/// What a reader is shown.
+/// What the judge is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimScope {
-    /// What the agent itself said, and the files it wrote.
+    /// The agent's own texts, and the files that it wrote.
     Agent,
-    /// What its sub-agents said too.
+    /// The texts of its sub-agents as well.
     WithSubAgents,
 }
 
-/// What a reader said about a claim.
+/// A judgement of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimAnswer {
-    /// The claim, as it was put.
+    /// The claim as it was sent.
     pub claim: Claim,
-    /// Whether it holds.
     pub stand: ClaimStand,
-    /// Who read: a model, by its exact name.
+    /// The exact name of the model that judged.
     pub by: String,
-    /// Why, in a line or two.
+    /// The reason, in a line or two.
     pub reason: String,
 }
 
-/// Whether a claim holds.
+/// The result of judging a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimStand {
-    /// It does.
     Holds,
-    /// It does not.
     DoesNot,
-    /// The reader could not tell, or gave no answer that can be read.
+    /// The judge was undecided, or its answer could not be parsed.
     Unclear,
 }
 
-/// Where results count.
+/// Where a file counts as delivered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
     /// On the user's own machine: a file in the outputs is delivered.
     #[default]
     Local,
-    /// Elsewhere: only what is handed over is delivered.
+    /// On a remote machine: only a file that is handed over is delivered.
     Remote,
 }
 
@@ -141,32 +133,30 @@ pub enum Lane {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FilesSeen {
-    /// Before the agent began, by their path below the workspace with `/` between the parts.
+    /// Before the agent started, by path relative to the workspace, separated by `/`.
     pub before: BTreeMap<String, FileSeen>,
-    /// After it ended.
     pub after: BTreeMap<String, FileSeen>,
-    /// Folders below the workspace whose files the user sees: the outputs and connected folders.
+    /// Directories below the workspace whose files the user sees: the outputs and connected directories.
     pub visible: Vec<String>,
-    /// Folders below the workspace that the agent may not change.
+    /// Directories below the workspace that the agent must not change.
     pub read_only: Vec<String>,
-    /// What could not be looked at. A check that says "nothing else" cannot pass then.
+    /// Paths that could not be examined. A check for "nothing else" cannot pass with any.
     pub unread: Vec<String>,
 }
 
-/// A file as it was found. No link is followed.
+/// A file as it was found. Links are not followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileSeen {
-    /// What it is.
     pub kind: FileKind,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
-    /// The digest of its content; of its target for a link; none where it was not read.
+    /// The digest of its content, or of its target for a link; `None` if it was not read.
     pub digest: Option<Digest>,
-    /// The digest of what was kept of it, where secrets were taken out.
+    /// The digest of the kept content, if secrets were redacted from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<Digest>,
-    /// Its content, where that was kept; not stored with the rest.
+    /// Its content, if that was kept. It is not serialised here.
     #[serde(skip)]
     pub body: Option<Vec<u8>>,
 }
@@ -175,49 +165,43 @@ pub struct FileSeen {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
-    /// A file.
     File,
-    /// A symbolic link.
     Link {
-        /// Where it leads, as it is written.
+        /// The target as written.
         target: String,
     },
     /// A pipe, a socket, a device.
     Special,
 }
 
-/// A question that was put to the user, from ask to delivery.
+/// A question to the user, from the request to the delivery of the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gate<'a> {
-    /// Its id.
     pub request: &'a RequestId,
     /// The number of the event that asked.
     pub asked_at: u64,
-    /// The number of the event that brought the answer to the model, or the failure.
+    /// The number of the event that returned the answer, or the failure, to the model.
     pub returned_at: Option<u64>,
-    /// What was asked.
     pub questions: &'a [AskedQuestion],
-    /// What was answered, one for each question; none where nothing was.
+    /// The answers, one for each question; `None` without an answer.
     pub answers: Option<&'a [String]>,
-    /// Who decided.
+    /// What decided: the decider's name.
     pub by: Option<&'a str>,
-    /// Whether the answer reached the model: the tool came back, and whether with an error.
     pub delivery: Delivery,
 }
 
 /// Whether an answer reached the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// It did.
     Delivered,
-    /// The tool failed.
+    /// The tool call returned an error.
     Failed,
-    /// The tool never came back.
+    /// The tool call did not return.
     Missing,
 }
 
 impl Evidence {
-    /// The questions that were put to the user, in their order.
+    /// The questions to the user, in order.
     #[must_use]
     pub fn gates(&self) -> Vec<Gate<'_>> {
         let mut gates = Vec::new();

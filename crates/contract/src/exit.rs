@@ -1,13 +1,13 @@
-//! The exit codes of every verb, one meaning each.
+//! The exit codes of all commands, with one meaning each.
 
-/// How a verb ended, as a process status.
+/// The result of a command as an exit status.
 ///
 /// `run`, `exec` and `shell` pass on the status of the command and use [`ExitCode::LaunchFailed`],
 /// [`ExitCode::NotExecutable`] and [`ExitCode::NotFound`] for their own failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Everything asked for was done, every check passed.
+    /// The command did what was asked, and every check passed.
     Passed = 0,
     /// A check or a gate failed.
     Failed = 1,
@@ -23,7 +23,7 @@ pub enum ExitCode {
     Budget = 6,
     /// A replay drifted from its tape.
     Drifted = 7,
-    /// A fault of belljar itself.
+    /// A bug in belljar.
     Bug = 70,
     /// `run`, `exec`, `shell`: the sandbox could not be built.
     LaunchFailed = 125,
@@ -34,7 +34,7 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    /// Every code, in numeric order, for generated references.
+    /// Every code in numeric order, for generated references.
     pub const ALL: [ExitCode; 12] = [
         ExitCode::Passed,
         ExitCode::Failed,
@@ -50,19 +50,18 @@ impl ExitCode {
         ExitCode::NotFound,
     ];
 
-    /// The process status.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The code of a process status.
+    /// The code for an exit status; `None` for any other status.
     #[must_use]
     pub fn from_status(status: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|code| i32::from(code.code()) == status)
     }
 
-    /// One code for many results: the one that a person must look at first.
+    /// Combines many results into the one that a person must look at first.
     #[must_use]
     pub fn worst(exits: impl IntoIterator<Item = Self>) -> Self {
         const ORDER: [ExitCode; 12] = [

@@ -1,30 +1,31 @@
-//! What a run left in the project that a person should look at, as it is kept.
+//! Findings: what a run left in the project that a person should look at, as stored.
 
 use crate::{AbsPath, AgentName, GuestAct};
 use serde::{Deserialize, Serialize};
 
-/// Version of the kept list.
+/// Version of the stored list.
 pub const FINDINGS_FORMAT: u32 = 1;
 
-/// How dangerous a finding is, the most dangerous first: what runs without being asked before what must be followed or
-/// called.
+/// How dangerous a finding is, most dangerous first. A file that runs by itself is worse than one that must be
+/// followed or called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Danger {
-    /// This machine executes it, or what it names, and no build writes it: hooks, configuration of git and of agents.
+    /// This machine executes it, or a program that it names, and builds do not write such files: hooks, configuration
+    /// of git and of agents.
     Guarded,
     /// A link that leads out of the project.
     EscapingLink,
-    /// This machine executes it, and builds write such files too.
+    /// This machine executes it, but builds write such files too.
     Watched,
     /// A device, a pipe or a socket.
     Special,
-    /// As watched, in a directory that builds fill and empty.
+    /// As [`Self::Watched`], in a directory that builds fill and empty.
     BuildOutput,
 }
 
 impl Danger {
-    /// As it is stored.
+    /// The name in the stored form.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -37,18 +38,17 @@ impl Danger {
     }
 }
 
-/// Whether an entry was there before the run.
+/// Whether an entry existed before the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FoundAs {
-    /// It was not, or it was harmless.
+    /// It did not exist, or was harmless.
     New,
-    /// It was, and has changed.
+    /// It existed and has changed.
     Changed,
 }
 
 impl FoundAs {
-    /// In a word.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -58,28 +58,27 @@ impl FoundAs {
     }
 }
 
-/// Something that a run left in the project.
+/// A file that a run left in the project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
     /// How dangerous it is.
     pub danger: Danger,
-    /// Where it is.
     pub path: AbsPath,
     /// Whether it is new.
     pub since: FoundAs,
-    /// What it is, the same text for all of a kind.
+    /// What it is; the same text for all findings of a kind.
     pub what: String,
-    /// Where a link leads, escaped.
+    /// The target of a link, escaped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The directory of build output that it lies in.
+    /// The directory of build output that contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<AbsPath>,
 }
 
 impl Finding {
-    /// Whether it is new and what it is, in a line.
+    /// Whether it is new and what it is, in one line.
     #[must_use]
     pub fn why(&self) -> String {
         let to = self.target.as_ref().map(|target| format!(", to {target}")).unwrap_or_default();
@@ -87,36 +86,34 @@ impl Finding {
     }
 }
 
-/// An attempt to make or change a file that the host would execute later.
+/// An attempt to create or change a file that the host would execute later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldBack {
     /// The file, on the host.
     pub path: AbsPath,
-    /// What was tried.
     pub act: GuestAct,
-    /// What would run it.
+    /// What would execute it.
     pub why: String,
 }
 
-/// Everything that one run left, as it is kept in belljar's state.
+/// All findings of one run, as stored in belljar's state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Findings {
     /// [`FINDINGS_FORMAT`].
     pub format: u32,
-    /// The agent whose plan it was.
+    /// The agent that the plan is for.
     pub agent: AgentName,
-    /// The project.
     pub project: AbsPath,
     /// When the run ended, in milliseconds since 1970.
     pub at_ms: u64,
-    /// The most dangerous first.
+    /// Most dangerous first.
     pub items: Vec<Finding>,
-    /// What the guard kept from being made or changed.
+    /// The attempts that the guard refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<HeldBack>,
-    /// Those of the least danger that were too many to keep.
+    /// The number of findings that were left out because there were too many; the least dangerous ones are left out.
     pub dropped: u64,
 }
 
@@ -125,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes() {
+    fn findings_round_trip() {
         let text = r#"{"format":1,"agent":"a","project":"/p","at_ms":7,"items":[{"danger":"escaping-link","path":"/p/out","since":"new","what":"a link","target":"/etc"},{"danger":"build-output","path":"/p/node_modules/.bin/x","since":"changed","what":"a shim","output":"/p/node_modules"}],"held":[{"path":"/p/.envrc","act":"make","why":"the shell runs it"}],"dropped":0}"#;
         let read: Findings = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), text);

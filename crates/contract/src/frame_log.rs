@@ -1,11 +1,11 @@
-//! What the frames of a conversation claim, read back from its record.
+//! What the frames of a conversation claim, read from its record.
 
 use crate::{AgentRequest, Block, CallId, Digest, Inbound, TaskStep, input_digests, text_digest};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The model name of messages that the agent wrote itself.
+/// The model name in messages that the agent wrote itself.
 pub const SYNTHETIC_MODEL: &str = "<synthetic>";
 
 /// A frame that claims something about the model or its tools.
@@ -15,105 +15,89 @@ pub struct FrameSeen {
     pub line: u64,
     /// Milliseconds since the start of the run.
     pub offset_ms: u64,
-    /// The session that the frame names.
+    /// The session id in the frame.
     pub session: Option<String>,
-    /// What it claims.
     pub claim: FrameClaim,
 }
 
-/// What a frame claims.
+/// The content of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameClaim {
     /// belljar sent a message.
     Sent {
-        /// The text.
+        /// The digest of the text.
         text: Digest,
-        /// Whether it begins with a slash, so that the agent may put something else in its place.
+        /// Whether it begins with a slash, in which case the agent may replace it with other text.
         is_command: bool,
     },
     /// belljar asked the agent to stop the turn.
     Interrupted,
-    /// The model spoke.
+    /// A message of the model.
     Spoken {
         /// The call of the sub-agent that speaks.
         parent: Option<CallId>,
-        /// The id of the message.
+        /// The id of the model's message.
         message: Option<String>,
         /// Whether the agent wrote it itself.
         is_synthetic: bool,
-        /// Why the message stopped, where the frame says so.
+        /// The stop reason, if the frame has one.
         stop: Option<String>,
-        /// Its blocks.
         blocks: Vec<ClaimedBlock>,
     },
-    /// Something came to stand in the user's place.
+    /// A message with the role `user`.
     Told {
         /// The call of the sub-agent that it is for.
         parent: Option<CallId>,
-        /// What calls returned.
+        /// The results of tool calls.
         results: Vec<ClaimedResult>,
     },
-    /// A turn ended.
     Ended {
-        /// The last text.
         text: Option<Digest>,
-        /// Whether there is a text at all.
         has_text: bool,
-        /// Whether it failed.
         is_error: bool,
-        /// Whether a failure is one of the model's service, which the agent calls a success.
+        /// Whether it is a failure of the model's service, which the agent reports as a success.
         is_of_service: bool,
-        /// Why the last message stopped.
+        /// The stop reason of the last message.
         stop: Option<String>,
-        /// Steps of the model.
+        /// The number of model requests.
         turns: Option<u64>,
-        /// The status of the model's service, where that failed.
+        /// The HTTP status of the model's service, if that failed.
         status: Option<u64>,
     },
-    /// The frame speaks of a call: a question about it, a task that it began, a refusal.
-    About {
-        /// The call.
-        call: CallId,
-    },
-    /// The conversation was made shorter.
+    /// The frame refers to a call: a question about it, a task that it started, a refusal.
+    About { call: CallId },
+    /// The conversation was compacted.
     Compacted,
 }
 
-/// A block of a message, as a frame has it.
+/// A block of a message in a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimedBlock {
-    /// A text.
     Text {
-        /// Its digest.
         digest: Digest,
-        /// The text itself, for a message that was cut off.
+        /// The text itself, to compare with a message that was cut off.
         text: String,
     },
-    /// A thought.
     Thinking(Digest),
     /// A call of a tool.
     ToolUse {
-        /// Its id.
         call: CallId,
-        /// The tool.
         tool: String,
-        /// The members of its input.
+        /// Digests of the members of its input.
         input: BTreeMap<String, Digest>,
-        /// The host that it fetches from, where it is a tool that does.
+        /// The host of the URL, if the tool fetches one.
         host: Option<String>,
     },
     /// A block of another type.
     Other,
 }
 
-/// What a call returned, as a frame has it.
+/// The result of a tool call in a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedResult {
-    /// The call.
     pub call: CallId,
-    /// Its texts.
+    /// The digest of its texts.
     pub text: Digest,
-    /// Whether it failed.
     pub is_error: bool,
 }
 
@@ -125,17 +109,17 @@ struct Line {
     frame: Value,
 }
 
-/// Goes on with the chain of a record of frames by a line with its newline.
+/// The chain value after a line; `line` includes its newline.
 #[must_use]
 pub fn frames_chain(previous: Option<Digest>, line: &[u8]) -> Digest {
     let previous = previous.map_or([0; 32], Digest::into_bytes);
     Digest::of_parts(&[&previous, line])
 }
 
-/// Reads the record of a conversation whose last chain is `head`.
+/// Reads the record of a conversation. `head` is the chain value of its last line.
 ///
 /// # Errors
-/// When it is not what was written, in a line for people.
+/// When the record was changed or cannot be parsed; the text is one line for people.
 pub fn read_frames(text: &str, head: Digest) -> Result<Vec<FrameSeen>, String> {
     let chain =
         text.split_inclusive('\n').fold(None, |chain, line| Some(frames_chain(chain, line.as_bytes())));
@@ -152,12 +136,12 @@ pub fn read_frames(text: &str, head: Digest) -> Result<Vec<FrameSeen>, String> {
     if chain == Some(head) {
         Ok(out)
     } else {
-        Err("frames.jsonl is not the one that the run wrote".to_owned())
+        Err("frames.jsonl is not the file that the run wrote".to_owned())
     }
 }
 
 impl FrameSeen {
-    /// What the frame of a line claims, with the line's number and time.
+    /// A claim with the line number, time and session of its frame.
     #[must_use]
     pub fn new((line, offset_ms): (u64, u64), frame: &Value, claim: FrameClaim) -> Self {
         let session = frame.get("session_id").and_then(Value::as_str).map(str::to_owned);
@@ -165,7 +149,7 @@ impl FrameSeen {
     }
 }
 
-/// What a frame of belljar's claims; none where it claims nothing.
+/// The claim of a frame that belljar sent; `None` if it claims nothing.
 #[must_use]
 pub fn claim_of_belljar(frame: &Value) -> Option<FrameClaim> {
     match frame["type"].as_str()? {
@@ -181,10 +165,10 @@ pub fn claim_of_belljar(frame: &Value) -> Option<FrameClaim> {
     }
 }
 
-/// What a frame of the agent's claims; none where it claims nothing.
+/// The claim of a frame that the agent sent; `None` if it claims nothing.
 #[must_use]
 pub fn claim_of_agent(raw: &Value) -> Option<FrameClaim> {
-    // What is no frame was noted as a flaw when it came.
+    // A line that is not a frame was recorded as a protocol violation when it arrived.
     match Inbound::of(raw).ok()? {
         Inbound::Assistant(frame) => {
             let text = |value: &Value| value.as_str().map(str::to_owned);

@@ -1,7 +1,8 @@
-//! What the supervisor and the process inside the sandbox say to each other.
+//! The protocol between the supervisor and the guest, belljar's process inside the sandbox.
 //!
-//! Over one unix stream socket: the supervisor sends a [`GuestSpec`], the guest answers with [`GuestReport`]s, the
-//! supervisor steers with [`GuestOrder`]s. Each message is a frame of JSON, bounded by the constants here.
+//! Messages go over one Unix stream socket: the supervisor sends a [`GuestSpec`], the guest answers with
+//! [`GuestReport`]s, the supervisor controls it with [`GuestOrder`]s. Each message is a frame of JSON, bounded by the
+//! constants here.
 //!
 //! ```text
 //! supervisor                                guest init
@@ -17,8 +18,8 @@
 //!   GuestOrder::Answer              ──────▶  unless it was Withdrawn before
 //!                                   ◀──────  Exited
 //! ```
-//! `SetupFailed` may stand in the place of any report before `Started`. The socket closing is a message too: to the
-//! guest it means that the supervisor is gone, to the supervisor that nothing inside is left.
+//! `SetupFailed` may replace any report before `Started`. Closing the socket is a message too: to the guest it means
+//! that the supervisor is gone, to the supervisor that no process is left inside.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -37,18 +38,18 @@ pub use guard::{
 pub use root::{GuestBounds, GuestGround, GuestLayer, GuestOverlay, GuestPart, GuestRoot, GuestSource};
 pub use text::{OsText, OsTextError};
 
-/// The version of this protocol. Both sides come from one build, except where an image carries an older guest.
+/// The version of this protocol. Both sides come from one build, unless an image contains an older guest.
 pub const GUEST_PROTOCOL: u32 = 7;
-/// Where the guest lies inside.
+/// The path of the guest inside the sandbox.
 pub const GUEST_PROGRAM: &str = "/opt/belljar/bin/belljar-guest";
-/// The longest [`GuestSpec`] in bytes: twice what the kernel lets a program have as arguments by default.
+/// The maximum size of a [`GuestSpec`] in bytes: twice the kernel's default limit for the arguments of a program.
 pub const GUEST_SPEC_MAX: usize = 4 * 1024 * 1024;
-/// The longest [`GuestReport`] or [`GuestOrder`] in bytes.
+/// The maximum size of a [`GuestReport`] or [`GuestOrder`] in bytes.
 pub const GUEST_REPORT_MAX: usize = 64 * 1024;
-/// The most listeners, as many as descriptors fit in one message.
+/// The maximum number of listeners: their descriptors must fit into one message.
 pub const GUEST_LISTENERS_MAX: usize = 128;
 
-/// What to run inside, and what to close before.
+/// The command to run inside, and the isolation to set up before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestSpec {
@@ -56,59 +57,53 @@ pub struct GuestSpec {
     pub protocol: u32,
     /// The command; a name without `/` is looked up in the `PATH` of `environment`.
     pub program: OsText,
-    /// What it sees as its arguments, its own name first.
+    /// Its arguments, including its own name as the first one.
     pub argv: Vec<OsText>,
     /// Its whole environment.
     pub environment: Vec<GuestVariable>,
-    /// Where it starts; absolute.
+    /// Its working directory; must be absolute.
     pub directory: OsText,
-    /// Standard input.
     pub stdin: GuestStream,
-    /// Standard output.
     pub stdout: GuestStream,
-    /// Standard error.
     pub stderr: GuestStream,
-    /// What the terminal of its session is.
+    /// The terminal of its session.
     pub terminal: GuestTerminal,
-    /// Addresses that are made to lead to the sandbox itself, so that listeners can stand for other hosts.
+    /// Addresses that are routed to the sandbox itself, so that listeners can stand for other hosts.
     pub range: Option<GuestRange>,
-    /// When the command starts.
     pub beginning: GuestBeginning,
-    /// Sockets to open inside and hand out.
+    /// Sockets to open inside and pass to the supervisor.
     pub listeners: Vec<GuestListener>,
-    /// The root, before anything else is opened in it.
+    /// The root file system; built before anything in it is opened.
     pub root: GuestRoot,
-    /// Landlock rules on top of the mounts.
+    /// Landlock rules in addition to the mounts.
     pub files: GuestFiles,
-    /// Which system-call filter.
+    /// The system-call filter.
     pub filter: GuestFilter,
-    /// Where files that the host would execute later are held back, while the command runs.
+    /// Where the guard refuses changes to files that the host would execute later, while the command runs.
     pub guard: Option<GuestGuard>,
-    /// The mask for new files.
+    /// The umask of the command.
     pub umask: u32,
-    /// Resource limits.
     pub limits: Vec<GuestLimit>,
-    /// How long processes may take to end after SIGTERM, in milliseconds.
+    /// The time between SIGTERM and SIGKILL when the sandbox ends, in milliseconds.
     pub grace_ms: u32,
 }
 
-/// When the command starts, once every wall stands.
+/// When the command starts after the sandbox is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestBeginning {
-    /// At once: nothing outside has to be ready before it.
+    /// Immediately: nothing outside has to be ready first.
     AtOnce,
     /// On [`GuestOrder::Start`].
     OnOrder,
 }
 
-/// A variable of the environment. Its value is not shown by `Debug`: the token of the proxy is among them.
+/// A variable of the environment. `Debug` does not show its value, because the proxy's token is among the values.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestVariable {
-    /// Not empty, without `=`.
+    /// Must not be empty or contain `=`.
     pub name: OsText,
-    /// Anything.
     pub value: OsText,
 }
 
@@ -123,47 +118,46 @@ impl std::fmt::Debug for GuestVariable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestStream {
-    /// As the guest was started with.
+    /// The stream that the guest itself was started with.
     Inherit,
     /// `/dev/null`.
     Null,
-    /// The descriptor with this index among those that came with the spec.
+    /// The descriptor with this index among those that were sent with the spec.
     Attached(u8),
     /// The terminal of the session.
     Terminal,
 }
 
-/// What the terminal of the command's session is.
+/// The terminal of the command's session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestTerminal {
-    /// None.
+    /// No controlling terminal.
     Absent,
-    /// One that is opened inside, so that it has a name there. It is standard input; its controlling end is handed out.
+    /// A terminal that is opened inside, so that it has a name there. It is standard input; its controlling end is
+    /// passed to the supervisor.
     Own,
 }
 
-/// A range of IPv4 addresses; it lies in the block that is set aside for benchmarks (198.18.0.0/15), so that no
-/// host of the world is hidden by it.
+/// A range of IPv4 addresses. It must be within the block reserved for benchmarks (198.18.0.0/15), so that it hides
+/// no real host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestRange {
-    /// Its first address.
     pub network: Ipv4Addr,
-    /// The length of its prefix.
     pub prefix: u8,
 }
 
 impl GuestRange {
-    /// Whether the address lies in it.
+    /// Whether the address is in the range.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         crate::Cidr::new(IpAddr::V4(self.network), self.prefix).is_some_and(|range| range.contains(address))
     }
 
-    /// Whether it is nothing but a part of the block for benchmarks.
+    /// Whether the range is within the block reserved for benchmarks.
     #[must_use]
-    pub fn is_set_aside(&self) -> bool {
+    pub fn is_reserved(&self) -> bool {
         let [first, second, ..] = self.network.octets();
         self.prefix >= 15 && first == 198 && matches!(second, 18 | 19)
     }
@@ -173,49 +167,40 @@ impl GuestRange {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestListener {
-    /// How reports call it; unique.
+    /// Its name in reports; unique.
     pub name: String,
-    /// Where it listens.
     pub at: GuestAddress,
 }
 
-/// Where a socket listens.
+/// The address of a socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GuestAddress {
-    /// On the loopback or in the range; port 0 takes a free one, which the descriptor tells.
-    Tcp {
-        /// The address.
-        address: SocketAddr,
-    },
-    /// The same for datagrams.
-    Udp {
-        /// The address.
-        address: SocketAddr,
-    },
-    /// At a path that does not exist yet.
+    /// An address on the loopback or in the range; port 0 takes a free port, which the descriptor shows.
+    Tcp { address: SocketAddr },
+    /// The same for UDP.
+    Udp { address: SocketAddr },
+    /// A path that does not exist yet.
     Unix {
-        /// Absolute.
+        /// Must be absolute.
         path: OsText,
-        /// The mode of the socket file.
+        /// The mode of the socket's file.
         mode: u32,
     },
 }
 
-/// Landlock rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GuestFiles {
-    /// The mounts alone decide.
+    /// Only the mounts decide.
     AsMounted,
-    /// The mounts decide, and nothing below `/proc` can be written, the memory of other processes included, nor anything
-    /// below `/run`, where belljar's sockets lie.
+    /// The mounts decide. In addition nothing below `/proc`, including the memory of other processes, and nothing
+    /// below `/run`, where belljar's sockets are, can be written.
     ProcessesApart,
-    /// Everything outside these roots is closed, whatever is mounted.
+    /// Everything outside these directories is closed, whatever is mounted.
     Roots {
-        /// Readable and executable.
         read_only: Vec<OsText>,
-        /// Everything.
+        /// Readable, executable and writable.
         read_write: Vec<OsText>,
     },
 }
@@ -224,21 +209,20 @@ pub enum GuestFiles {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestFilter {
-    /// The whole table.
+    /// The complete deny table.
     Standard,
-    /// The whole table, and no process may write to the memory of another, take its descriptors or attach to it.
+    /// The complete deny table, and no process can write to another's memory, take its descriptors or attach to it.
     Apart,
 }
 
-/// A resource limit; soft at most hard.
+/// A resource limit; `soft` must not exceed `hard`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestLimit {
-    /// Of what.
     pub resource: GuestResource,
-    /// What the program is held to.
+    /// The limit in effect.
     pub soft: u64,
-    /// How far it may raise that.
+    /// The limit up to which the program may raise it.
     pub hard: u64,
 }
 
@@ -252,7 +236,6 @@ pub enum GuestResource {
     Cpu,
     /// Size of a file, in bytes.
     FileSize,
-    /// Open descriptors.
     OpenFiles,
     /// Processes of the user.
     Processes,
@@ -260,157 +243,142 @@ pub enum GuestResource {
     AddressSpace,
 }
 
-/// What the guest tells.
+/// What the guest reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GuestReport {
-    /// The terminal is open; its controlling end comes with this message, and nobody inside has it any more.
+    /// The terminal is open; its controlling end comes with this message, and no process inside keeps it.
     Terminal,
     /// The listeners are open; their descriptors come with this message, in the order of the spec.
     Listening {
-        /// As many as descriptors.
+        /// The names, one for each descriptor.
         names: Vec<String>,
     },
-    /// Every wall stands. The command has not been started.
+    /// The sandbox is complete. The command has not been started.
     Sealed {
-        /// What Landlock adds on this kernel.
+        /// What Landlock enforces on this kernel.
         landlock: GuestLandlock,
     },
-    /// The command runs.
+    /// The command was started.
     Started {
-        /// Its number inside.
+        /// Its process id inside the sandbox.
         pid: i32,
     },
     /// The command could not be executed; the sandbox ends.
     ExecFailed {
         /// The file, or the name that was not found.
         what: OsText,
-        /// The kernel's answer.
+        /// The kernel's error.
         errno: i32,
     },
-    /// A step before that failed; the sandbox ends.
+    /// A step before the start failed; the sandbox ends.
     SetupFailed {
-        /// Which.
         step: GuestStep,
-        /// The kernel's answer, 0 where it was not asked.
+        /// The kernel's error, 0 if the failure is not a system call's.
         errno: i32,
-        /// In words.
+        /// A description for messages.
         detail: String,
     },
-    /// The guard held something back.
+    /// The guard refused an attempt.
     Held {
-        /// Where, inside.
+        /// The path inside the sandbox.
         path: OsText,
-        /// What was tried.
         act: GuestAct,
-        /// What would run it, or what of its content is not let through.
+        /// What would execute the file, or which content is not allowed.
         why: String,
     },
-    /// The guard held back more than it tells of.
+    /// The guard refused more attempts than it reports one by one.
     HeldMore {
-        /// How often, in all.
+        /// The total number of refused attempts.
         count: u64,
     },
-    /// The guard held something back, and the call waits for an answer.
+    /// The guard stopped an attempt; the system call waits for an answer.
     Asked {
-        /// Which question it is; every one has another number.
+        /// The number of the question; unique.
         number: u64,
-        /// Where, inside.
+        /// The path inside the sandbox.
         path: OsText,
-        /// What was tried.
         act: GuestAct,
-        /// What would run it, or what of its content is not let through.
+        /// What would execute the file, or which content is not allowed.
         why: String,
-        /// What a yes is for.
+        /// What the user would allow with a yes.
         yes: GuestYes,
     },
-    /// The call that a question was about is gone.
-    Withdrawn {
-        /// Which question.
-        number: u64,
-    },
-    /// The command stopped itself, as Ctrl-Z makes programs do; it goes on with [`GuestOrder::Signal`] and SIGCONT.
+    /// The process that a question was about is gone.
+    Withdrawn { number: u64 },
+    /// The command stopped itself, as Ctrl-Z makes programs do. [`GuestOrder::Signal`] with SIGCONT resumes it.
     Stopped,
-    /// The command ended; what it left behind is being ended too.
+    /// The command ended; the guest is ending the processes that it left behind.
     Exited {
-        /// How.
         end: GuestEnd,
-        /// What it used up, with those of its children that it waited for.
+        /// Resources that it used, including those of children it waited for.
         used: GuestUsage,
-        /// Whether a file system in memory had no room left.
+        /// Whether a file system in memory was full.
         full: bool,
-        /// Whether a limit of processes that the guest set was reached, as far as it counted.
+        /// Whether the process limit that the guest set was reached, as far as the guest counted.
         crowded: bool,
     },
 }
 
-/// What was used up.
+/// Resources that were used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestUsage {
     /// Processor time, in milliseconds.
     pub cpu_ms: u64,
-    /// The most memory that one process had at once, in bytes.
+    /// The largest resident memory of a single process, in bytes.
     pub peak_memory_bytes: u64,
 }
 
-/// What Landlock enforces. All [`GuestWall::Missing`] is possible: it is an additional wall.
+/// What Landlock enforces. All may be [`GuestWall::Missing`], because Landlock is an additional layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestLandlock {
-    /// The ABI of the kernel, 0 without Landlock.
+    /// The kernel's Landlock ABI version, 0 without Landlock.
     pub abi: u32,
-    /// File rules.
     pub files: GuestWall,
-    /// No signals to processes outside.
+    /// Signals to processes outside are refused.
     pub signals: GuestWall,
-    /// No abstract sockets outside.
+    /// Connections to abstract Unix sockets outside are refused.
     pub abstract_sockets: GuestWall,
 }
 
-/// The state of a wall.
+/// The state of a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestWall {
-    /// It stands.
     Standing,
     /// It was not asked for.
     NotAsked,
-    /// The kernel does not have it.
+    /// The kernel does not support it.
     Missing,
 }
 
-/// The steps of setting up, in order.
+/// The steps of the setup, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestStep {
-    /// Closing inherited descriptors, becoming the first process.
+    /// Closing inherited descriptors and becoming the first process.
     Begin,
-    /// Reading the spec.
     Spec,
-    /// Building the root.
     Root,
-    /// Opening the terminal.
     Terminal,
-    /// Making the range lead here.
+    /// Routing the range to the sandbox.
     Range,
-    /// Opening the listeners.
     Listeners,
-    /// A fresh session keyring.
+    /// Creating a new session keyring.
     Keyring,
     /// Emptying the capability sets.
     Capabilities,
-    /// No new privileges, not dumpable.
+    /// Setting no-new-privileges and not dumpable.
     Privileges,
-    /// Landlock.
     Landlock,
-    /// The system-call filter.
     Filter,
     /// The guard over files that the host would execute later.
     Guard,
     /// Waiting for the order to start.
     Order,
-    /// Session, terminal, streams, limits, directory.
+    /// Setting up the session, terminal, streams, limits and directory of the command.
     Command,
 }
 
@@ -418,9 +386,7 @@ pub enum GuestStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestEnd {
-    /// With this status.
     Code(i32),
-    /// By this signal.
     Signal(i32),
 }
 
@@ -434,7 +400,7 @@ impl std::fmt::Display for GuestEnd {
 }
 
 impl GuestEnd {
-    /// The status that a shell would show: 128 and the number for a signal.
+    /// The exit status that a shell would show: 128 plus the number for a signal.
     #[must_use]
     pub fn status(self) -> u8 {
         match self {
@@ -444,7 +410,7 @@ impl GuestEnd {
     }
 }
 
-/// What the supervisor orders.
+/// What the supervisor sends after the spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GuestOrder {
@@ -455,13 +421,12 @@ pub enum GuestOrder {
         /// 1 to 64.
         signal: i32,
     },
-    /// End everything: SIGTERM, the grace time, SIGKILL.
+    /// End all processes: SIGTERM, the grace time, SIGKILL.
     Stop,
-    /// What the user decided.
+    /// The user's answer to a question.
     Answer {
-        /// About which question.
+        /// The number of the question.
         number: u64,
-        /// What.
         answer: GuestAnswer,
     },
 }

@@ -1,7 +1,7 @@
-//! The seam between a plan and a kind of agent.
+//! The interface between a plan and a kind of agent.
 //!
-//! A harness knows one agent: its flags, its files, its variables. It is asked, with everything already
-//! resolved, what the agent's directory and command line are to be; it answers as a pure function.
+//! A harness knows one kind of agent: its flags, its files and its variables. With all inputs resolved, it returns
+//! the content of the agent's directory and its command line. It is a pure function.
 
 use crate::{
     AbsPath, AgentName, AgentVersions, EnvName, HomeMode, LibraryName, PlannedFile, Prompt, Purpose,
@@ -9,22 +9,21 @@ use crate::{
 
 /// A kind of agent.
 pub trait Harness: Sync {
-    /// What is constant about it.
+    /// The constants of this kind of agent.
     fn profile(&self) -> &HarnessProfile;
 
-    /// The files and the command line of one agent.
+    /// The files and the command line for one agent.
     fn assemble(&self, wanted: &Wanted<'_>) -> Assembly;
 
-    /// The folders that one of the [`HarnessProfile::plugin_records`] names. The text may be anything.
+    /// The directories that one of the [`HarnessProfile::plugin_records`] names. `text` is untrusted.
     fn recorded_folders(&self, record: &str, text: &str) -> Vec<RecordedFolder>;
 }
 
-/// A variable every agent of the kind gets.
+/// A variable that every agent of the kind gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileEnv {
-    /// Its name.
     pub name: EnvName,
-    /// Its value; public.
+    /// Its value, which is public.
     pub value: String,
     /// Why it is set.
     pub why: String,
@@ -33,9 +32,7 @@ pub struct ProfileEnv {
 /// Whether a persisted entry is a file or a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PersistedKind {
-    /// A directory.
     Directory,
-    /// A file.
     File,
 }
 
@@ -44,9 +41,7 @@ pub enum PersistedKind {
 pub struct Persisted {
     /// Its name in the agent's directory.
     pub name: String,
-    /// File or directory.
     pub kind: PersistedKind,
-    /// Why it persists.
     pub why: String,
 }
 
@@ -59,126 +54,117 @@ pub struct SharedEntry {
     pub why: String,
 }
 
-/// A folder of the host that a record of the user's plugins names. It is the record's word, nothing more.
+/// A directory of the host that a record of the user's plugins names. The record is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedFolder {
-    /// As recorded.
+    /// The path as recorded.
     pub path: String,
-    /// A file, below the folder, that makes it what it is said to be.
+    /// A file below the directory that must exist in a directory of this kind.
     pub mark: String,
-    /// What it is said to be, for people.
+    /// The kind of directory, for messages.
     pub what: String,
 }
 
-/// What is constant about a kind of agent.
+/// The constants of a kind of agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HarnessProfile {
-    /// The name the manifest uses.
+    /// The name in the manifest.
     pub name: String,
-    /// The program that is looked for on the host.
+    /// The name of the program that is searched for on the host.
     pub program: String,
-    /// The agent's own directory, below the home.
+    /// The agent's own directory, relative to the home directory.
     pub config_directory: String,
-    /// The agent's own state file, below the home; holds secrets.
+    /// The agent's own state file, relative to the home directory; it contains secrets.
     pub state_file: String,
-    /// Members of the state file that `home = "shared"` takes over.
+    /// Members of the state file that `home = "shared"` copies.
     pub shared_state: Vec<String>,
-    /// The words for effort.
+    /// The accepted values of `effort`.
     pub efforts: Vec<String>,
-    /// What its model's provider can be allowed to do on its own machines.
+    /// Tools that the model's provider can run on its own machines.
     pub provider_tools: Vec<String>,
-    /// Where the model's credential is looked for, in order.
+    /// Where to look for the model's credential, in order.
     pub credentials: Vec<String>,
-    /// Variables every agent of the kind gets.
+    /// Variables that every agent of the kind gets.
     pub env: Vec<ProfileEnv>,
-    /// Variables that it gets when it is tested.
+    /// Variables that the agent gets in tests.
     pub test_env: Vec<ProfileEnv>,
-    /// Arguments with which it speaks its protocol on its standard streams.
+    /// Arguments that make the agent speak its protocol on its standard streams.
     pub conversation: Vec<String>,
-    /// Its versions.
     pub versions: AgentVersions,
-    /// Variables that a manifest may not set, because they would go around the walls.
+    /// Variables that a manifest may not set, because they would weaken the isolation.
     pub reserved_env: Vec<EnvName>,
-    /// What persists.
+    /// The parts of the agent's directory that persist.
     pub persist: Vec<Persisted>,
-    /// What `home = "shared"` shows.
+    /// The parts of the user's agent directory that `home = "shared"` shows.
     pub shared: Vec<SharedEntry>,
-    /// Folders in which a skill without a source is looked for: below the project, then below the user's
-    /// home, in order.
+    /// Directories that are searched for a skill without a source, in order: each below the project, then below the
+    /// user's home directory.
     pub skill_folders: Vec<String>,
-    /// Files that make a folder a plugin; one of them is enough.
+    /// Files that identify a plugin's directory; one of them is enough.
     pub plugin_marks: Vec<String>,
-    /// Files of the agent's own directory that name folders in which the user's plugins lie.
+    /// Files of the agent's own directory that name the directories of the user's plugins.
     pub plugin_records: Vec<String>,
-    /// Files of a plugin that may name MCP servers.
+    /// Files of a plugin that may declare MCP servers.
     pub plugin_mcp_files: Vec<String>,
-    /// Flags whose value names a conversation that is gone on with.
+    /// Flags whose value names a conversation to continue.
     pub session_flags: Vec<String>,
-    /// Flags that go on with the newest conversation.
+    /// Flags that continue the newest conversation.
     pub newest_session_flags: Vec<String>,
-    /// The project's own MCP file.
+    /// The MCP configuration file in a project.
     pub project_mcp_file: String,
 }
 
-/// A skill, resolved.
+/// A resolved skill.
 #[derive(Debug, Clone, Copy)]
 pub struct WantedSkill<'a> {
-    /// Its name.
     pub name: &'a LibraryName,
-    /// The line about it.
+    /// The description from its `SKILL.md`.
     pub description: &'a str,
 }
 
-/// A plugin, resolved.
+/// A resolved plugin.
 #[derive(Debug, Clone, Copy)]
 pub struct WantedPlugin<'a> {
-    /// Its name.
     pub name: &'a LibraryName,
-    /// Where it lies inside.
+    /// Its path inside.
     pub directory: &'a AbsPath,
 }
 
-/// An MCP server, resolved. Values of its variables come from the agent's environment.
+/// A resolved MCP server. The values of its variables come from the agent's environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct McpLaunch {
-    /// Its name.
     pub name: String,
-    /// The program.
     pub command: String,
-    /// Its arguments.
     pub args: Vec<String>,
-    /// Its variable, and the variable of the agent's environment that holds the value.
+    /// Its variables, each with the variable of the agent's environment that has the value.
     pub env: Vec<(EnvName, EnvName)>,
 }
 
-/// Which tools the agent has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolRules {
-    /// Only these, when given.
+    /// If present, only these tools.
     pub allow: Option<Vec<String>>,
-    /// Never these.
+    /// These tools are never available.
     pub deny: Vec<String>,
 }
 
-/// What the agent asks about.
+/// When the agent asks for a permission.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PermissionRules {
-    /// Ask about nothing; the sandbox is the wall.
+    /// The agent never asks; the sandbox is the protection.
     pub skip_prompts: bool,
-    /// Not asked about.
+    /// Calls that need no question.
     pub allow: Vec<String>,
-    /// Refused.
+    /// Calls that are refused.
     pub deny: Vec<String>,
 }
 
-/// Everything a harness needs to know.
+/// The inputs of a harness.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// The agent.
     pub agent: &'a AgentName,
-    /// What the sandbox is for.
     pub purpose: Purpose,
-    /// What of the agent's directory persists.
+    /// Which parts of the agent's directory persist.
     pub home: HomeMode,
     /// The home directory inside.
     pub home_directory: &'a AbsPath,
@@ -186,45 +172,36 @@ pub struct Wanted<'a> {
     pub host_home: &'a AbsPath,
     /// Whether the user has a state file, for `home = "shared"`.
     pub host_state: bool,
-    /// Where belljar keeps the agent's things inside.
+    /// The directory inside that belljar puts the agent's files in.
     pub kit: &'a AbsPath,
-    /// The project inside.
+    /// The path of the project inside.
     pub project: &'a AbsPath,
-    /// The role text.
+    /// The text that is added to the agent's role.
     pub role: Option<&'a str>,
-    /// The model.
     pub model: Option<&'a str>,
-    /// The effort.
     pub effort: Option<&'a str>,
-    /// Tools.
     pub tools: &'a ToolRules,
-    /// Permissions.
     pub permissions: &'a PermissionRules,
-    /// Skills.
     pub skills: &'a [WantedSkill<'a>],
-    /// MCP servers.
     pub mcp: &'a [McpLaunch],
-    /// Plugins.
     pub plugins: &'a [WantedPlugin<'a>],
-    /// Servers of the project's own MCP file that the agent did not declare.
+    /// Servers of the project's own MCP file that the manifest does not declare.
     pub undeclared_mcp: &'a [String],
-    /// The first message.
     pub prompt: Option<&'a str>,
-    /// The note on what the agent may and may not do here.
+    /// Text that explains to the agent what it may do in the sandbox.
     pub note: &'a str,
 }
 
-/// What a harness answers.
+/// The output of a harness.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assembly {
-    /// Where the agent's program is to lie inside.
+    /// Where the agent's program is mounted inside.
     pub program: AbsPath,
     /// The command line, without the first message.
     pub argv: Vec<String>,
-    /// Files to lay over the mounts.
+    /// Files to place over the mounts.
     pub files: Vec<PlannedFile>,
-    /// The folder inside that skills are mounted in, by their names.
+    /// The directory inside that skills are mounted in, by name.
     pub skills_directory: AbsPath,
-    /// How the first message is delivered.
     pub prompt: Option<Prompt>,
 }

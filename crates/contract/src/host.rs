@@ -1,4 +1,4 @@
-//! Host names and the patterns that egress rules are made of.
+//! Host names and the host patterns of egress rules.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -11,7 +11,7 @@ pub struct Port(u16);
 impl<'de> Deserialize<'de> for Port {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = u16::deserialize(deserializer)?;
-        Port::new(number).ok_or_else(|| serde::de::Error::custom("a port is 1 to 65535"))
+        Port::new(number).ok_or_else(|| serde::de::Error::custom("port must be 1 to 65535"))
     }
 }
 
@@ -19,16 +19,15 @@ impl Port {
     /// The port of plain HTTP.
     pub const HTTP: Port = Port(80);
 
-    /// The port of HTTPS, which a rule that allows means when it says none.
+    /// The port of HTTPS, the default of a rule that allows.
     pub const HTTPS: Port = Port(443);
 
-    /// Takes a port number.
+    /// `None` for 0.
     #[must_use]
     pub const fn new(number: u16) -> Option<Self> {
         if number == 0 { None } else { Some(Self(number)) }
     }
 
-    /// The number.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
@@ -41,9 +40,9 @@ impl fmt::Display for Port {
     }
 }
 
-/// A DNS name in its one spelling: lower case, ASCII, no trailing dot, at least one letter in the last label.
+/// A DNS name in normal form: lower case, ASCII, no trailing dot, at least one letter in the last label.
 ///
-/// The last rule keeps every numeric spelling of an address (`127.1`, `0x7f000001`, `2130706433`) out.
+/// The last rule excludes every numeric spelling of an address (`127.1`, `0x7f000001`, `2130706433`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
@@ -51,19 +50,20 @@ pub struct HostName(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostNameError {
     /// Nothing there, or an empty label.
-    #[error("a host name cannot have an empty part")]
+    #[error("host name has an empty part")]
     EmptyLabel,
     /// A character no host name has.
     #[error("{0:?} cannot be part of a host name")]
     Character(char),
-    /// Beyond ASCII.
     #[error("{0:?} is not ASCII; write the name in its `xn--` form")]
     NotAscii(char),
     /// A label that begins or ends with a hyphen, or has more than 63 characters.
-    #[error("`{0}` is not a part of a host name: 1 to 63 characters, no hyphen at either end")]
+    #[error(
+        "`{0}` is not a valid part of a host name: it must have 1 to 63 characters and no hyphen at either end"
+    )]
     Label(String),
     /// More than 253 characters.
-    #[error("a host name has at most 253 characters")]
+    #[error("host name must have at most 253 characters")]
     Long,
     /// A numeric spelling of an address.
     #[error("`{0}` is a number, not a name; write an address as `192.0.2.1` or `[2001:db8::1]`")]
@@ -71,7 +71,7 @@ pub enum HostNameError {
 }
 
 impl HostName {
-    /// Checks a name and folds its case.
+    /// Checks a name and converts it to lower case.
     ///
     /// # Errors
     /// See [`HostNameError`].
@@ -110,7 +110,7 @@ impl HostName {
         &self.0
     }
 
-    /// Whether the name lies below `other`, by whole labels; a name does not lie below itself.
+    /// Whether the name is a subdomain of `other`, by whole labels; a name is not a subdomain of itself.
     #[must_use]
     pub fn is_under(&self, other: &HostName) -> bool {
         self.0.strip_suffix(&other.0).is_some_and(|rest| rest.ends_with('.'))
@@ -139,9 +139,9 @@ pub struct Cidr {
 impl Cidr {
     /// Takes a network address and the length of its prefix; `None` when bits below the prefix are set.
     ///
-    /// A range of IPv4 addresses in their IPv6 spelling becomes the range of IPv4 addresses: every address that is
-    /// looked up here has lost that spelling, so that the range would otherwise hold nothing, and a rule that denies it
-    /// deny nothing.
+    /// A range of IPv4-mapped IPv6 addresses becomes the range of IPv4 addresses. Addresses are converted to IPv4
+    /// before they are compared, so the mapped range would match nothing and a deny rule with it would have no
+    /// effect.
     #[must_use]
     pub fn new(network: IpAddr, prefix: u8) -> Option<Self> {
         let cidr = match (network, network.to_canonical()) {
@@ -159,7 +159,7 @@ impl Cidr {
         u128::MAX.checked_shl(host_bits).unwrap_or(0)
     }
 
-    /// Whether the range holds `address`. An IPv4 range never holds an IPv6 address.
+    /// Whether the range contains `address`. An IPv4 range never contains an IPv6 address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.network.is_ipv4() == address.is_ipv4() && bits(address) & self.mask() == bits(self.network)
@@ -182,62 +182,52 @@ impl fmt::Display for Cidr {
 /// What a pattern matches, apart from the port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostTarget {
-    /// One name.
     Exact(HostName),
-    /// Every name below one, `*.example.org`; not `example.org` itself.
+    /// Every subdomain, `*.example.org`; not `example.org` itself.
     AnyUnder(HostName),
-    /// One address.
     Address(IpAddr),
     /// A range of addresses.
     Range(Cidr),
 }
 
-/// The port of a pattern. What an unwritten one means depends on the rule: see [`crate::EgressRule::covers_port`].
+/// The port of a pattern. The meaning of an omitted port depends on the rule: see [`crate::EgressRule::covers_port`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PatternPort {
-    /// None was written.
     Unwritten,
-    /// This one.
     Written(Port),
 }
 
-/// A host and a port that a rule speaks of.
+/// A host and a port as a rule writes them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPattern {
-    /// The host or hosts.
     pub target: HostTarget,
-    /// The port.
     pub port: PatternPort,
 }
 
 /// Why a text is not a host pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostPatternError {
-    /// A URL.
     #[error("expected a host or `*.domain`, found a URL")]
     Scheme {
-        /// What to write instead, where that can be told.
+        /// What to write instead, if that can be determined.
         instead: Option<String>,
     },
-    /// A path behind the host.
-    #[error("expected a host or `*.domain`, found a path behind it")]
+    /// A path after the host.
+    #[error("expected a host or `*.domain`, found a path after it")]
     Path {
         /// What to write instead.
         instead: String,
     },
-    /// White space.
-    #[error("a host pattern has no spaces")]
+    #[error("host pattern must not contain spaces")]
     Space,
-    /// A wildcard anywhere but in front.
-    #[error("`*` stands only in front, as in `*.example.org`")]
+    /// A wildcard that is not at the front.
+    #[error("`*` is allowed only at the front, as in `*.example.org`")]
     Wildcard,
-    /// A port out of range, or no number.
+    /// A port that is out of range or not a number.
     #[error("`{0}` is not a port; ports are 1 to 65535")]
     Port(String),
-    /// An address range that is none.
     #[error("`{0}` is not a range of addresses; write one as `10.0.0.0/8`, with no bit set below the prefix")]
     Range(String),
-    /// An IPv6 address without brackets.
     #[error("write an IPv6 address in brackets, as in `[2001:db8::1]:443`")]
     Brackets,
     /// Not a host name.
@@ -246,7 +236,7 @@ pub enum HostPatternError {
 }
 
 impl HostPatternError {
-    /// What to write instead, where that can be told.
+    /// What to write instead, if that can be determined.
     #[must_use]
     pub fn instead(&self) -> Option<&str> {
         match self {
@@ -291,7 +281,7 @@ impl HostPattern {
         Ok(Self { target, port })
     }
 
-    /// Whether the pattern speaks of this name, whatever the port.
+    /// Whether the pattern matches this name, on any port.
     #[must_use]
     pub fn covers(&self, name: &HostName) -> bool {
         match &self.target {
@@ -404,25 +394,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_pattern() {
+    fn invalid_patterns_are_rejected() {
         for (text, reason) in [
             ("https://api.github.com/x", "expected a host or `*.domain`, found a URL"),
-            ("api.github.com/repos", "expected a host or `*.domain`, found a path behind it"),
-            ("api github.com", "a host pattern has no spaces"),
-            ("a.*.org", "`*` stands only in front, as in `*.example.org`"),
-            ("*", "`*` stands only in front, as in `*.example.org`"),
+            ("api.github.com/repos", "expected a host or `*.domain`, found a path after it"),
+            ("api github.com", "host pattern must not contain spaces"),
+            ("a.*.org", "`*` is allowed only at the front, as in `*.example.org`"),
+            ("*", "`*` is allowed only at the front, as in `*.example.org`"),
             ("a.org:0", "`0` is not a port; ports are 1 to 65535"),
             ("a.org:65536", "`65536` is not a port; ports are 1 to 65535"),
             ("a.org:+80", "`+80` is not a port; ports are 1 to 65535"),
             ("a.org:", "`` is not a port; ports are 1 to 65535"),
-            ("a..org", "a host name cannot have an empty part"),
-            ("a.org.", "a host name cannot have an empty part"),
-            ("", "a host name cannot have an empty part"),
+            ("a..org", "host name has an empty part"),
+            ("a.org.", "host name has an empty part"),
+            ("", "host name has an empty part"),
             ("a.org\0.b.org", "'\\0' cannot be part of a host name"),
             ("a%2eorg", "'%' cannot be part of a host name"),
             ("bücher.example", "'ü' is not ASCII; write the name in its `xn--` form"),
             ("user@a.org", "'@' cannot be part of a host name"),
-            ("-a.org", "`-a` is not a part of a host name: 1 to 63 characters, no hyphen at either end"),
+            (
+                "-a.org",
+                "`-a` is not a valid part of a host name: it must have 1 to 63 characters and no hyphen at either end",
+            ),
             (
                 "2130706433",
                 "`2130706433` is a number, not a name; write an address as `192.0.2.1` or `[2001:db8::1]`",
@@ -448,7 +441,7 @@ mod tests {
         assert_eq!(url.instead(), Some("api.example.org:8443"));
     }
 
-    /// What is read is printed in its one spelling, and that reads back as the same.
+    /// A parsed pattern is printed in its normal form, and that parses to the same pattern.
     fn round_trip(text: &str) {
         let Ok(pattern) = HostPattern::parse(text) else { return };
         let shown = pattern.to_string();

@@ -1,52 +1,44 @@
-//! The name of an image, as engines of containers read it.
+//! Names of container images.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// The longest name that engines take, without tag and digest.
+/// The maximum length that engines accept, without tag and digest.
 const NAME_LIMIT: usize = 255;
-/// The longest tag.
+/// The maximum length of a tag.
 const TAG_LIMIT: usize = 128;
-/// The length of a digest in hexadecimal.
+/// The number of hexadecimal digits of a digest.
 const DIGEST_LENGTH: usize = 64;
 
 /// Why a text does not name an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ImageNameError {
-    /// Nothing there.
-    #[error("an image's name cannot be empty")]
+    #[error("image name must not be empty")]
     Empty,
-    /// A URL.
-    #[error("an image's name has no scheme")]
+    #[error("image name must not have a scheme")]
     Scheme,
-    /// The name has a capital letter.
-    #[error("an image's name is written in small letters")]
+    #[error("image name must be lower case")]
     Capital,
-    /// A part between slashes is none.
     #[error(
-        "a part of an image's name is letters and digits, with single `.`, `_` or any number of `-` between them"
+        "each part of an image name must be letters and digits, with single `.`, one or two `_`, or any number of `-` between them"
     )]
     Part,
-    /// What stands before the first slash is no host.
-    #[error("what stands before the first `/` is no host with an optional port")]
+    #[error("the text before the first `/` is not a host with an optional port")]
     Host,
-    /// The tag is none.
-    #[error("a tag is up to 128 letters, digits, `_`, `.` and `-`, and begins with neither `.` nor `-`")]
+    #[error("tag must be up to 128 letters, digits, `_`, `.` and `-`, and must not begin with `.` or `-`")]
     Tag,
-    /// The digest is none.
-    #[error("a digest is `sha256:` and 64 digits of hexadecimal, in small letters")]
+    #[error("digest must be `sha256:` and 64 lower-case hexadecimal digits")]
     Digest,
-    /// Too long.
-    #[error("an image's name has at most {NAME_LIMIT} characters before its tag")]
+    #[error("image name must have at most {NAME_LIMIT} characters before its tag")]
     Long,
 }
 
-/// An image of a container: `[host[:port]/]path[:tag][@sha256:digest]`. Whether there is one is the engine's to say.
+/// A container image: `[host[:port]/]path[:tag][@sha256:digest]`. Only the engine knows whether it exists.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageName(String);
 
 impl ImageName {
-    /// Reads a name.
+    /// Parses and checks a name.
     ///
     /// # Errors
     /// Says which part of it is wrong.
@@ -100,7 +92,7 @@ impl ImageName {
         &self.0
     }
 
-    /// The name with the tag that engines take where it has none. Some fetch every tag of a name without one.
+    /// The name with `:latest` if it has no tag or digest. Some engines fetch every tag of a name without one.
     #[must_use]
     pub fn tagged(&self) -> String {
         let last = self.0.rsplit('/').next().unwrap_or_default();

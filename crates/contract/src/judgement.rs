@@ -1,33 +1,29 @@
-//! What was made of a run: each check with its outcome and its evidence, and what follows from all of them.
+//! The judgement of a run: each check with its outcome and evidence, and the conclusion.
 
 use crate::ExitCode;
 use serde::{Deserialize, Serialize};
 
-/// What a check says.
+/// The outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It holds.
     Pass,
-    /// It does not.
     Fail,
-    /// The evidence does not say. Not green.
+    /// The evidence is not sufficient. The run does not pass.
     Unknown,
 }
 
-/// A check and what it says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckResult {
-    /// Where it is written, as in `assert[2]`.
+    /// Its position in the scenario, such as `assert[2]`.
     pub place: String,
-    /// As it is written, in one line.
+    /// The check as written, in one line.
     pub check: String,
-    /// What it says.
     pub outcome: Outcome,
-    /// Why, in one line.
+    /// The reason, in one line.
     pub message: String,
-    /// What it looked at.
+    /// The evidence that it used.
     pub evidence: Vec<EvidenceNote>,
 }
 
@@ -35,57 +31,53 @@ pub struct CheckResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvidenceNote {
-    /// The number of the event that shows it, where one does.
+    /// The number of the event that shows it, if there is one.
     pub seq: Option<u64>,
-    /// What it is, in a line or two.
+    /// A description in a line or two.
     pub text: String,
 }
 
-/// Something that no check of the author asked about.
+/// Something that was noticed without a check for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signal {
-    /// A stable word for machines, such as `permissive_auto_allow`.
+    /// A stable code for machines, such as `permissive_auto_allow`.
     pub code: String,
-    /// What it does to the verdict.
+    /// Its effect on the verdict.
     pub weight: SignalWeight,
-    /// What it is, in one line.
+    /// A description in one line.
     pub message: String,
 }
 
-/// What a signal does to the verdict.
+/// The effect of a signal on the verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalWeight {
-    /// The run has failed.
+    /// The run fails.
     Fail,
     /// The run cannot be judged.
     Unknown,
-    /// Worth knowing.
+    /// Only reported.
     Warn,
 }
 
-/// What was made of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Judgement {
-    /// What follows.
     pub conclusion: Conclusion,
-    /// The checks of the author, in their order.
+    /// The checks of the scenario, in order.
     pub checks: Vec<CheckResult>,
-    /// Whatever else was noticed.
     pub signals: Vec<Signal>,
 }
 
-/// What follows from the checks and the signals.
+/// The conclusion from the checks and the signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Conclusion {
-    /// Everything holds.
     Passed,
     /// A check or a signal fails.
     Failed,
-    /// Nothing fails, and not everything is known.
+    /// Nothing fails, but something is unknown.
     Unverified,
     /// The agent or its harness failed.
     AgentFailed,
@@ -94,7 +86,7 @@ pub enum Conclusion {
 }
 
 impl Conclusion {
-    /// The status of a verb that ends with it.
+    /// The exit code of a command that ends with this conclusion.
     #[must_use]
     pub const fn exit(self) -> ExitCode {
         match self {

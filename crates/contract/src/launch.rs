@@ -1,4 +1,4 @@
-//! A plan, lowered: what exactly is started, and which mechanism enforces which need.
+//! A lowered plan: what exactly is started, and which mechanism enforces which need.
 
 use crate::{
     AbsPath, Access, BackendKind, Container, DefaultLimit, FileContent, GuestBounds, GuestSpec, Limits,
@@ -6,35 +6,35 @@ use crate::{
 };
 use serde::Serialize;
 
-/// An isolation property that a plan demands. A backend enforces it by a named control or refuses the launch.
+/// An isolation property that a plan requires. A backend enforces it with a named control or refuses the launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Need {
-    /// Only the files that the plan lists.
+    /// Only the files that the plan lists are visible.
     Files,
-    /// No process of the host is seen or signalled.
+    /// Processes of the host cannot be seen or signalled.
     Processes,
-    /// No shared memory, semaphores or queues of the host.
+    /// Shared memory, semaphores and queues of the host are not accessible.
     Ipc,
-    /// No network but what is handed in.
+    /// No network except the sockets that belljar passes in.
     Network,
-    /// No variable but those listed.
+    /// Only the variables that the plan lists.
     Environment,
-    /// No capability, none to be gained, no nested namespaces.
+    /// No capabilities, no way to gain any, no nested namespaces.
     Privileges,
-    /// No kernel interface that programs do not need.
+    /// No kernel interfaces that programs do not need.
     Kernel,
-    /// No key of the user's session.
+    /// No keys of the user's session.
     Keyring,
-    /// No descriptor of the caller.
+    /// No descriptors of the caller.
     Descriptors,
-    /// Never the user's own terminal.
+    /// The user's own terminal is not accessible.
     Terminal,
-    /// Nothing outlives the supervisor.
+    /// No process outlives the supervisor.
     Lifetime,
-    /// What the host would execute later cannot be changed unnoticed.
+    /// Files that the host would execute later cannot be changed unnoticed.
     HostExecuted,
-    /// Changes are kept aside.
+    /// Changes are kept in an overlay.
     Overlay,
     /// Changes are made to a copy.
     Copy,
@@ -52,23 +52,22 @@ pub enum Need {
     Tmpfs,
     /// The model, through the gateway.
     Model,
-    /// Hosts that the plan allows, and no others.
+    /// Only the hosts that the plan allows.
     Egress,
-    /// Credentials that stay outside.
+    /// Credentials stay outside the sandbox.
     Credentials,
-    /// Keys of ssh that stay outside.
+    /// ssh keys stay outside the sandbox.
     Ssh,
 }
 
 impl Need {
-    /// In words.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
             Need::Files => "only the listed files",
             Need::Processes => "no processes of the host",
             Need::Ipc => "no shared memory of the host",
-            Need::Network => "no network but what is handed in",
+            Need::Network => "no network but belljar's sockets",
             Need::Environment => "only the listed variables",
             Need::Privileges => "no privileges",
             Need::Kernel => "no risky kernel interfaces",
@@ -77,7 +76,7 @@ impl Need {
             Need::Terminal => "a terminal of its own",
             Need::Lifetime => "nothing outlives the supervisor",
             Need::HostExecuted => "files that the host executes are guarded",
-            Need::Overlay => "changes are kept aside",
+            Need::Overlay => "changes are kept in an overlay",
             Need::Copy => "changes are made to a copy",
             Need::Memory => "a limit on memory",
             Need::Pids => "a limit on processes",
@@ -93,17 +92,16 @@ impl Need {
     }
 }
 
-/// What is to be started inside.
+/// The command to start inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Errand {
     /// The agent, with further arguments.
     Agent(Vec<OsText>),
-    /// Another command.
     Command(Vec<OsText>),
 }
 
 impl Plan {
-    /// What the plan demands for an errand.
+    /// The needs of the plan for a command.
     #[must_use]
     pub fn needs(&self, errand: &Errand) -> Vec<Need> {
         let mut needs = vec![
@@ -148,36 +146,31 @@ impl Plan {
 /// The mechanism that enforces a need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Control {
-    /// The need.
     pub need: Need,
-    /// The mechanism.
     pub mechanism: String,
 }
 
-/// A need that cannot be enforced here.
+/// A need that this machine cannot enforce.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Unmet {
-    /// The need.
     pub need: Need,
-    /// Why not.
     pub why: String,
-    /// What would help.
+    /// How to make it enforceable.
     pub fix: String,
 }
 
 /// One argument of the program that builds the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LaunchArgument {
-    /// This text.
     Text(OsText),
-    /// A file of the host to execute, opened at launch and named by its descriptor.
+    /// A file of the host to execute. It is opened at launch and named by its descriptor.
     Program(AbsPath),
     /// The number of the control socket's descriptor.
     Control,
 }
 
 impl LaunchArgument {
-    /// For people: descriptors by what they stand for.
+    /// For people; descriptors are shown by their meaning.
     #[must_use]
     pub fn shown(&self) -> String {
         match self {
@@ -188,81 +181,67 @@ impl LaunchArgument {
     }
 }
 
-/// One part of the root inside. Directories above it are made where they are missing.
+/// One part of the root inside. Missing parent directories are created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RootPart {
-    /// What the container's image has there, read-only, but for the places of the other parts.
+    /// The directory of the container's image, read-only, without the places of the other parts.
     Image {
-        /// Where, in the image and inside.
+        /// The path in the image and inside.
         at: AbsPath,
     },
-    /// An empty directory.
     Directory {
-        /// Where.
         at: AbsPath,
-        /// Its mode.
         mode: u32,
     },
-    /// A symbolic link.
     Link {
-        /// Where.
         at: AbsPath,
-        /// What it says.
+        /// The target as written.
         to: OsText,
     },
-    /// A file.
     File {
-        /// Where.
         at: AbsPath,
-        /// What it holds, put together at launch.
+        /// Its content, assembled at launch.
         content: FileContent,
     },
     /// An empty file system in memory.
     Memory {
-        /// Where.
         at: AbsPath,
-        /// The mode of its top.
+        /// The mode of its top directory.
         mode: u32,
     },
-    /// The processes inside; switches of the whole machine are read-only.
+    /// A `/proc` for the processes inside; settings of the whole machine are read-only.
     Processes {
-        /// Where.
         at: AbsPath,
     },
-    /// Devices without a machine behind them, and terminals of the sandbox's own.
+    /// Pseudo devices without hardware behind them, and terminals of the sandbox.
     Devices {
-        /// Where.
         at: AbsPath,
     },
-    /// Nothing can be read there, where there is something.
+    /// Hides whatever exists at this path.
     Mask {
-        /// Where.
         at: AbsPath,
     },
-    /// A file or directory of the host, with what is mounted below it.
+    /// A file or directory of the host, with everything mounted below it.
     Bind {
-        /// Which.
         from: BindSource,
-        /// Where it appears.
         at: AbsPath,
         /// Whether it can be written.
         access: Access,
     },
 }
 
-/// What is bound.
+/// The source of a bind mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BindSource {
-    /// A part of the system, whose own links are followed.
+    /// A part of the system. Symbolic links are followed.
     System(AbsPath),
-    /// What is mounted there for the sandbox alone.
+    /// A mount that was made for the sandbox only.
     Mounted(AbsPath),
-    /// What the path is at launch: opened without following a link, and compared again inside.
+    /// A path of the host. It is opened at launch without following links, and compared again inside.
     Host(AbsPath),
 }
 
 impl BindSource {
-    /// The path.
     #[must_use]
     pub fn path(&self) -> &AbsPath {
         match self {
@@ -272,7 +251,7 @@ impl BindSource {
 }
 
 impl RootPart {
-    /// For people, in words: what, how and where. The content of a file is not shown.
+    /// For people: the kind, the mode and the path. The content of a file is not shown.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
         let octal = |mode: &u32| format!("{mode:04o}");
@@ -297,73 +276,62 @@ impl RootPart {
     }
 }
 
-/// A lowered plan. Still nothing has happened.
+/// A lowered plan. Nothing has been started yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// The backend.
     pub backend: BackendKind,
-    /// The program that builds the sandbox; without walls the command itself, a name of which is looked up in
-    /// the `PATH` that it gets.
+    /// The program that builds the sandbox. With the backend `host` it is the command itself, and a name is looked up
+    /// in the `PATH` that the command gets.
     pub program: OsText,
-    /// Its arguments, handed over by descriptor.
+    /// Its arguments, passed by descriptor.
     pub arguments: Vec<LaunchArgument>,
-    /// What it starts inside, as its own command line: it takes that from nowhere else.
+    /// The command line that it starts inside. It takes that from nowhere else.
     pub command: Vec<LaunchArgument>,
-    /// The container that holds it, where one does.
+    /// The container, if the backend uses one.
     pub container: Option<Container>,
-    /// The root that the guest builds inside, in this order; empty where there are no walls.
+    /// The root that the guest builds inside, in this order; empty with the backend `host`.
     pub root: Vec<RootPart>,
-    /// What the guest is told; variables whose values are secret are added at launch.
+    /// The spec for the guest; variables with secret values are added at launch.
     pub guest: GuestSpec,
-    /// What is made on the host before, in order.
+    /// What is made on the host before the launch, in order.
     pub made: Vec<Made>,
-    /// What may be used up.
     pub limits: Limits,
-    /// Limits that hold without being declared.
+    /// Limits that apply by default.
     pub defaults: Vec<DefaultLimit>,
-    /// What the guest is told about limits that it sets while it builds the root.
+    /// Limits that the guest sets while it builds the root.
     pub bounds: GuestBounds,
     /// Which mechanism enforces which need.
     pub controls: Vec<Control>,
-    /// What nothing enforces. Empty for every backend that has walls; choosing one without is the acceptance.
+    /// Needs that nothing enforces. Empty for every backend that isolates; choosing the backend `host` accepts them.
     pub open: Vec<Unmet>,
 }
 
-/// Something on the host that is made before the launch.
+/// Something that is made on the host before the launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Made {
-    /// A directory.
     Directory(AbsPath),
-    /// A directory that is empty at the start, unless another run is using it.
+    /// A directory that is emptied at the start, unless another run is using it.
     Fresh(AbsPath),
-    /// An empty file.
     File(AbsPath),
     /// A file with this content.
     Written {
-        /// Where.
         at: AbsPath,
-        /// What it holds.
         content: FileContent,
     },
-    /// A symbolic link.
     Link {
-        /// Where.
         at: AbsPath,
-        /// Where it leads.
         to: AbsPath,
     },
-    /// A copy of a file or a whole directory: what is changed in it is not changed at its source.
+    /// A copy of a file or a whole directory. Changes to it do not change its source.
     Copy {
-        /// Where.
         at: AbsPath,
-        /// Of what.
+        /// The source of the copy.
         from: AbsPath,
     },
 }
 
 impl Made {
-    /// What is made.
     #[must_use]
     pub fn path(&self) -> &AbsPath {
         match self {

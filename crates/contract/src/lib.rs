@@ -1,7 +1,7 @@
-//! Nouns that outlive a process, and the total functions on them.
+//! Data types that are stored or exchanged between processes, and pure functions on them.
 //!
-//! Everything here is pure: no clock, no disk, no environment, no network. A value of one of these types
-//! has been checked once, at the edge where text became a type, and is carried as it is from there.
+//! Everything here is pure: no clock, no disk, no environment, no network. Text is validated once, when it is parsed
+//! into one of these types, and not again afterwards.
 
 mod agent_version;
 mod attempt;

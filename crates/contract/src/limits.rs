@@ -1,43 +1,41 @@
-//! What a run may use up: the limits that a manifest declares, and those that hold where it declares none.
+//! Resource limits: those that a manifest declares, and the defaults.
 
 use crate::{ByteSize, Cpus, LimitKind, TimeSpan, Usd};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 
-/// Processes and threads, where no limit is declared.
+/// The default limit of processes and threads.
 pub const DEFAULT_PIDS: u32 = 4096;
-/// The time of a scenario, where neither it nor the command line has one.
+/// The default time limit of a scenario, if neither the scenario nor the command line has one.
 pub const SCENARIO_TIME: TimeSpan = TimeSpan::hours(1);
-/// The time of `run` without a terminal, where no limit is declared.
+/// The default time limit of `run` without a terminal.
 pub const UNATTENDED_TIME: TimeSpan = TimeSpan::hours(12);
-/// All file systems in memory together have at most one part of so many of the machine's memory …
+/// By default, all file systems in memory together may use one part in this many of the machine's memory …
 const TMPFS_PARTS: u64 = 2;
-/// … and at most this.
+/// … and at most this many bytes.
 const TMPFS_MOST: u64 = 32 << 30;
 
-/// What the run may use up. `None` means that no limit was declared.
+/// The limits of a run. `None` means that no limit was declared.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// Memory, swap included.
     pub memory: Option<ByteSize>,
-    /// Processes and threads.
     pub pids: Option<u32>,
-    /// Processors.
     pub cpu: Option<Cpus>,
-    /// Wall clock.
+    /// Elapsed time.
     pub time: Option<TimeSpan>,
-    /// Money, enforced at the gateway.
+    /// Money; the gateway enforces it.
     pub cost_usd: Option<Usd>,
     /// All file systems in memory together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tmpfs: Option<ByteSize>,
-    /// Limits whose default was declared away.
+    /// Limits whose default the manifest switched off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlimited: Vec<LimitKind>,
 }
 
 impl Limits {
-    /// The bytes of all file systems in memory together on a machine with this much memory; none without a limit.
+    /// The size in bytes for all file systems in memory together on a machine with this much memory; `None` without a
+    /// limit.
     #[must_use]
     pub fn tmpfs_bytes(&self, memory: u64) -> Option<u64> {
         match self.tmpfs {
@@ -50,27 +48,25 @@ impl Limits {
         }
     }
 
-    /// The default of processes, where it applies.
+    /// The default process limit, if it applies.
     #[must_use]
     pub fn default_pids(&self) -> Option<u32> {
         (self.pids.is_none() && !self.unlimited.contains(&LimitKind::Pids)).then_some(DEFAULT_PIDS)
     }
 
-    /// The time of a run whose default is this.
+    /// The time limit; `default` applies if none is declared.
     #[must_use]
     pub fn time_or(&self, default: Option<TimeSpan>) -> Option<TimeSpan> {
         self.time.or_else(|| default.filter(|_| !self.unlimited.contains(&LimitKind::Time)))
     }
 }
 
-/// A limit that applies, or should apply, without being declared.
+/// A limit that applies, or should apply, by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultLimit {
-    /// Of what.
     pub limit: LimitKind,
-    /// How much.
     pub value: String,
-    /// What enforces it, or why nothing on this machine does.
+    /// The mechanism that enforces it, or why this machine cannot enforce it.
     pub mechanism: Result<&'static str, String>,
 }
 
@@ -89,14 +85,12 @@ impl Serialize for DefaultLimit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReachedLimit {
-    /// Of what.
     pub limit: LimitKind,
-    /// How much that is, where it is known.
+    /// The value of the limit, if known.
     pub value: Option<String>,
 }
 
 impl LimitKind {
-    /// The manifest's key.
     #[must_use]
     pub const fn key(self) -> &'static str {
         match self {
@@ -109,7 +103,6 @@ impl LimitKind {
         }
     }
 
-    /// In words.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -152,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_yields_to_what_is_declared() {
+    fn a_declared_limit_replaces_the_default() {
         assert_eq!(Limits::default().default_pids(), Some(DEFAULT_PIDS));
         assert_eq!(Limits { pids: Some(7), ..Limits::default() }.default_pids(), None);
         let away = Limits { unlimited: vec![LimitKind::Pids, LimitKind::Time], ..Limits::default() };

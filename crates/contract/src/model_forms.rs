@@ -1,4 +1,4 @@
-//! How texts and inputs of tools are brought into the form in which frames and the log of the model are compared.
+//! Normal forms of texts and tool inputs, in which frames and the model log are compared.
 
 use crate::{Digest, canonical_json};
 use serde_json::{Map, Number, Value};
@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 const REMINDER: &str = "<system-reminder>";
 const REMINDER_END: &str = "</system-reminder>";
 
-/// The digest of a text without the white space around it.
+/// The digest of a text without leading and trailing white space.
 #[must_use]
 pub fn text_digest(text: &str) -> Digest {
     Digest::of(text.trim().as_bytes())
 }
 
-/// A text without the reminders that the agent adds to it; none where it has none.
+/// A text without the reminders that the agent adds to it; `None` if it has none.
 #[must_use]
 pub fn without_reminders(text: &str) -> Option<String> {
     let mut out = String::new();
@@ -29,7 +29,7 @@ pub fn without_reminders(text: &str) -> Option<String> {
     found.then_some(out)
 }
 
-/// The digest of a member of an input, with its numbers as JavaScript writes them.
+/// The digest of a member of an input, with numbers written as in JavaScript.
 #[must_use]
 pub fn input_digest(value: &Value) -> Digest {
     let mut value = value.clone();
@@ -37,17 +37,18 @@ pub fn input_digest(value: &Value) -> Digest {
     Digest::of(canonical_json(&value).as_bytes())
 }
 
-/// The members of an input as digests.
+/// Digests of the members of an input.
 #[must_use]
 pub fn input_digests(input: &Map<String, Value>) -> BTreeMap<String, Digest> {
     input.iter().map(|(name, value)| (name.clone(), input_digest(value))).collect()
 }
 
-/// The members of an input that the model served, each in every form that the agent gives it.
+/// The members of an input that the model served, each in every form that the agent may give it.
 ///
-/// Claude Code rewrites inputs before it shows and runs them. Seen on 2026-11-17 with 2.1.197 and 2.1.325: `Bash` loses
-/// `cd <work folder> && ` and doubled escapes of `;`, `Write` and `Edit` lose white space at the ends of lines, texts that
-/// name a number or a truth value become one, and `\\u00e9` written out in a text becomes the character.
+/// Claude Code rewrites inputs before it shows and runs them. Observed on 2026-11-17 with 2.1.197 and 2.1.325: `Bash`
+/// loses `cd <work directory> && ` and doubled escapes of `;`, `Write` and `Edit` lose white space at the ends of
+/// lines, strings that contain a number or a boolean become one, and `\\u00e9` written out in a string becomes the
+/// character.
 #[must_use]
 pub fn input_forms(tool: &str, input: &Map<String, Value>) -> BTreeMap<String, Vec<Digest>> {
     let forms = |(name, value): (&String, &Value)| {
@@ -75,7 +76,7 @@ pub fn input_forms(tool: &str, input: &Map<String, Value>) -> BTreeMap<String, V
     out
 }
 
-/// The value with the escapes in its texts decoded; none where it has none.
+/// The value with the escapes in its strings decoded; `None` if it has none.
 fn unescaped(value: &Value) -> Option<Value> {
     match value {
         Value::String(text) => decoded(text).map(Value::String),
@@ -96,7 +97,7 @@ fn unescaped(value: &Value) -> Option<Value> {
     }
 }
 
-/// A text in which every `\uXXXX` is the character that it names, pairs of surrogates included.
+/// Replaces every `\uXXXX` in a text by the character, including surrogate pairs.
 fn decoded(text: &str) -> Option<String> {
     let unit = |rest: &str| {
         let digits = rest.strip_prefix("\\u")?.get(..4)?;
@@ -124,7 +125,7 @@ fn decoded(text: &str) -> Option<String> {
     found.then_some(out)
 }
 
-/// A number or truth value that stands as a text.
+/// A number or boolean that is written as a string.
 fn scalar(text: &str) -> Option<Value> {
     match serde_json::from_str(text) {
         Ok(value @ (Value::Bool(_) | Value::Number(_))) => Some(value),
@@ -132,15 +133,15 @@ fn scalar(text: &str) -> Option<Value> {
     }
 }
 
-/// More places to leave a folder at are not tried.
-const FOLDERS: usize = 4;
+/// How many `cd … &&` of a command are tried.
+const CD_MAX: usize = 4;
 
 fn command_forms(command: &str) -> Vec<String> {
     let mut out = vec![command.to_owned()];
-    for (at, _) in command.match_indices("cd /").take(FOLDERS) {
-        let (before, folder) = command.split_at(at);
-        let Some((folder, after)) = folder.split_once(" && ") else { continue };
-        if !folder["cd ".len()..].contains(char::is_whitespace) {
+    for (at, _) in command.match_indices("cd /").take(CD_MAX) {
+        let (before, rest) = command.split_at(at);
+        let Some((cd, after)) = rest.split_once(" && ") else { continue };
+        if !cd["cd ".len()..].contains(char::is_whitespace) {
             out.push(format!("{before}{after}"));
         }
     }
@@ -162,7 +163,7 @@ fn settle_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
             let Some(float) = number.as_f64() else { return };
-            // Up to here every whole number is exact.
+            // Every integer up to this one is exact as a float.
             const EXACT: f64 = 9_007_199_254_740_992.0;
             #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
             let settled = if float.fract() == 0.0 && float.abs() <= EXACT {

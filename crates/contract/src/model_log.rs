@@ -1,11 +1,11 @@
-//! The log of the model: what the gateway was asked and what it served, as digests.
+//! The model log: the requests to the gateway and its answers, as digests.
 //!
-//! A verdict is made from the agent's frames, and the agent stands inside the sandbox; the gateway stands outside. Every
-//! text is redacted as the frames are. Prompts, the model's texts and thoughts, values of tools' inputs and results are kept
-//! as digests of that. Kept as they are: ids, the names of tools and of their inputs' members, reasons to stop, and the
-//! beginning of a text in which an answer was cut off ([`ServedBlock::Text`]), because the agent shows as much of it as it
-//! had read. The lines are chained as those of the egress log are ([`EgressChain`]), and the last chain belongs into the
-//! run's own record.
+//! A verdict is made from the agent's frames, and the agent runs inside the sandbox; the gateway runs outside. Every
+//! text is redacted in the same way as in the frames. Prompts, the model's texts and reasoning, the values of tool
+//! inputs and results are stored as digests of the redacted text. Stored as they are: ids, the names of tools and of
+//! the members of their inputs, stop reasons, and the beginning of a text in which an answer was cut off
+//! ([`ServedBlock::Text`]), because the agent shows as much of it as it had read. The lines are chained like those of
+//! the egress log ([`EgressChain`]), and the run's own record contains the last chain.
 
 use crate::{Digest, EgressChain, ExchangeEnd, RunId};
 use serde::{Deserialize, Serialize};
@@ -14,54 +14,48 @@ use std::collections::BTreeMap;
 /// Version of the stored form of [`ModelRow`]. Readers refuse a larger one.
 pub const MODEL_LOG_FORMAT: u32 = 1;
 
-/// One row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ModelRow {
-    /// The first row.
     Opened {
         /// The version of the rows.
         format: u32,
-        /// The run.
         run: RunId,
     },
-    /// A request, before it was answered.
+    /// A request, written before it is answered.
     Asked {
-        /// Its number, from 0.
+        /// Its number, counted from 0.
         exchange: u64,
         /// Milliseconds since the start of the run.
         at_ms: u64,
-        /// What was asked.
         request: ModelRequest,
     },
     /// The end of an answer.
     Answered {
         /// The number of its request.
         exchange: u64,
-        /// What was served.
         answer: ModelAnswer,
     },
-    /// The last row.
     Closed {
-        /// How many requests there were.
+        /// The number of requests.
         exchanges: u64,
     },
 }
 
-/// What was asked.
+/// The content of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRequest {
-    /// The session that the request names.
+    /// The session id in the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// The sub-agent that the request names.
+    /// The sub-agent's id in the request; `None` for the main agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The earlier request whose beginning this one repeats.
+    /// The earlier request that this one begins with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeats: Option<Repeated>,
-    /// The items of its messages after those that are repeated; system messages are left out.
+    /// The items of its messages after the repeated ones, without system messages.
     pub items: Vec<ModelItem>,
 }
 
@@ -69,9 +63,9 @@ pub struct ModelRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repeated {
-    /// Its number.
+    /// The number of that request.
     pub exchange: u64,
-    /// How many of its items.
+    /// How many of its items are repeated.
     pub items: u64,
 }
 
@@ -79,46 +73,42 @@ pub struct Repeated {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ModelItem {
-    /// A text in the user's place.
+    /// A text with the role `user`.
     Text {
-        /// The text.
+        /// The digest of the text.
         text: Digest,
     },
     /// A text of the model.
     Said {
-        /// The text.
+        /// The digest of the text.
         text: Digest,
     },
     /// A call of a tool.
     Called {
-        /// Its id.
         call: String,
-        /// The members of its input.
+        /// Digests of the members of its input.
         input: BTreeMap<String, Digest>,
     },
-    /// What a call returned.
+    /// The result of a tool call.
     Returned {
-        /// Its id.
         call: String,
-        /// Its texts.
+        /// The digest of its texts.
         text: Digest,
-        /// The same without the reminders that the agent adds, where there are some.
+        /// The digest without the reminders that the agent adds, if there are any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bare: Option<Digest>,
-        /// Whether it failed.
         is_error: bool,
     },
 }
 
-/// What was served.
+/// The content of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelAnswer {
-    /// The HTTP status; none where no answer began.
+    /// The HTTP status; `None` if no answer began.
     pub status: Option<u16>,
-    /// How it ended.
     pub end: ExchangeEnd,
-    /// The message, where it is one.
+    /// The message, if the answer is one.
     pub message: Option<ServedMessage>,
 }
 
@@ -126,11 +116,9 @@ pub struct ModelAnswer {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServedMessage {
-    /// Its id.
     pub id: String,
-    /// Why it stopped, where it came that far.
+    /// The stop reason, if the answer contained it.
     pub stop: Option<String>,
-    /// Its blocks.
     pub blocks: Vec<ServedBlock>,
 }
 
@@ -138,50 +126,45 @@ pub struct ServedMessage {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ServedBlock {
-    /// A text.
     Text {
-        /// The text.
+        /// The digest of the text.
         text: Digest,
-        /// Its redacted beginning, 256 Ki characters at most, where the answer ended within it: the agent may have read less.
+        /// The redacted beginning of the text, at most 256 Ki characters, if the answer ended within it: the agent
+        /// may have read less.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         open: Option<String>,
     },
-    /// A thought.
+    /// Reasoning of the model.
     Thinking {
-        /// The text.
+        /// The digest of the text.
         text: Digest,
     },
     /// A call of a tool.
     ToolUse {
-        /// Its id.
         call: String,
-        /// The tool.
         tool: String,
-        /// The members of its input, each in every form that the agent gives it ([`crate::input_forms`]).
+        /// Digests of the members of its input, each in every form that the agent may give it
+        /// ([`crate::input_forms`]).
         input: BTreeMap<String, Vec<Digest>>,
     },
     /// A block of another type, or one that was cut off.
-    Other {
-        /// Its type.
-        kind: String,
-    },
+    Other { kind: String },
 }
 
 /// A request and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelExchange {
-    /// When it was asked.
+    /// Milliseconds between the start of the run and the request.
     pub at_ms: u64,
-    /// What was asked.
     pub request: ModelRequest,
-    /// What was served; none where the log has no end of it.
+    /// The answer; `None` if the log does not contain its end.
     pub answer: Option<ModelAnswer>,
 }
 
-/// Reads a log whose last chain is `head`.
+/// Reads a log. `head` is the chain of its last line.
 ///
 /// # Errors
-/// When it is not whole or not what was written, in a line for people.
+/// When the log is incomplete or was changed; the text is one line for people.
 pub fn read_model_log(text: &str, head: Digest) -> Result<Vec<ModelExchange>, String> {
     let mut chain = EgressChain::START;
     let mut out: Vec<ModelExchange> = Vec::new();
@@ -189,7 +172,7 @@ pub fn read_model_log(text: &str, head: Digest) -> Result<Vec<ModelExchange>, St
     for (at, line) in text.split_inclusive('\n').enumerate() {
         let fault = |what: &str| format!("model.jsonl:{}: {what}", at + 1);
         let line = line.strip_suffix('\n').ok_or_else(|| fault("cut off"))?;
-        let (row, after) = chain.row(line).ok_or_else(|| fault("not what was written"))?;
+        let (row, after) = chain.row(line).ok_or_else(|| fault("was changed: the chain does not match"))?;
         chain = after;
         let row: ModelRow = serde_json::from_str(&row).map_err(|error| fault(&error.to_string()))?;
         match row {
@@ -217,14 +200,14 @@ pub fn read_model_log(text: &str, head: Digest) -> Result<Vec<ModelExchange>, St
             ModelRow::Closed { exchanges } => {
                 closed = true;
                 if exchanges != out.len() as u64 {
-                    return Err(fault("another number of requests"));
+                    return Err(fault("the number of requests does not match"));
                 }
             }
         }
     }
     match (closed, chain.head() == Some(head)) {
         (true, true) => Ok(out),
-        (true, false) => Err("model.jsonl is not the one that the run wrote".to_owned()),
+        (true, false) => Err("model.jsonl is not the file that the run wrote".to_owned()),
         (false, _) => Err("model.jsonl is cut off".to_owned()),
     }
 }

@@ -50,7 +50,7 @@ fn a_log_that_is_cut_changed_or_another_one_is_not_read() {
     assert!(read_model_log(&changed, head).unwrap_err().contains("model.jsonl:3"));
     let (other, other_head) = log(&rows()[..3]);
     assert!(read_model_log(&other, other_head).unwrap_err().contains("cut off"));
-    assert!(read_model_log(&text, other_head).unwrap_err().contains("not the one"));
+    assert!(read_model_log(&text, other_head).unwrap_err().contains("not the file"));
     let mut twice = rows();
     twice.insert(3, twice[2].clone());
     let (text, head) = log(&twice);
@@ -61,7 +61,7 @@ fn a_log_that_is_cut_changed_or_another_one_is_not_read() {
     assert!(read_model_log(&text, head).unwrap_err().contains("newer"));
 }
 
-/// A log of the first version, as a run with Claude Code 2.1.197 left it.
+/// A log of the first version, from a run with Claude Code 2.1.197.
 const FIRST_VERSION: &str = include_str!("../fixtures/model-log-v1.jsonl");
 
 #[test]

@@ -1,4 +1,4 @@
-//! Names: of agents, library entries, environment variables, instances and runs.
+//! Names of agents, library entries, environment variables, instances and runs.
 
 use crate::{AbsPath, Digest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -7,35 +7,30 @@ use std::fmt;
 /// Why a text is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing there.
-    #[error("a name cannot be empty")]
+    #[error("name must not be empty")]
     Empty,
-    /// A character outside the alphabet of the kind of name.
+    /// A character that this kind of name does not allow.
     #[error("{character:?} cannot be part of {kind}; allowed are {allowed}")]
     Character {
         /// The first offending character.
         character: char,
-        /// What is being named.
+        /// The kind of name, with its article.
         kind: &'static str,
-        /// The alphabet, for a person.
+        /// The allowed characters, for people.
         allowed: &'static str,
     },
-    /// The first character is in the alphabet, but not at the front.
+    /// A character that is allowed, but not as the first one.
     #[error("{kind} cannot begin with {character:?}")]
     Start {
-        /// The first character.
         character: char,
-        /// What is being named.
+        /// The kind of name, with its article.
         kind: &'static str,
     },
-    /// More than the permitted number of characters.
-    #[error("{kind} has at most {limit} characters, this has {found}")]
+    #[error("{kind} must have at most {limit} characters, not {found}")]
     Long {
-        /// What is being named.
+        /// The kind of name, with its article.
         kind: &'static str,
-        /// The permitted number.
         limit: usize,
-        /// The number found.
         found: usize,
     },
 }
@@ -71,10 +66,8 @@ macro_rules! name {
         pub struct $type(String);
 
         impl $type {
-            /// Checks `text` and takes it as a name.
-            ///
             /// # Errors
-            /// When it is empty, too long, or holds a character outside the alphabet.
+            /// When the text is empty, too long, or contains a character that is not allowed.
             pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
                 let text = text.into();
                 check(&text, &$alphabet)?;
@@ -113,7 +106,7 @@ fn word(c: char) -> bool {
 }
 
 name!(
-    /// The name of a declared agent: it becomes part of run names, directories and unit names.
+    /// The name of a declared agent; used in run names, directories and unit names.
     AgentName,
     Alphabet {
         kind: "an agent name",
@@ -125,7 +118,7 @@ name!(
 );
 
 name!(
-    /// The name of a library entry: it becomes a directory name inside the sandbox.
+    /// The name of a library entry; used as a directory name inside the sandbox.
     LibraryName,
     Alphabet {
         kind: "a library name",
@@ -149,7 +142,7 @@ name!(
 );
 
 name!(
-    /// The name of a run while it runs: the agent's, with a number where that is taken.
+    /// The name of a run while it runs: the agent's name, with a number if that is taken.
     RunName,
     Alphabet {
         kind: "a run's name",
@@ -161,8 +154,8 @@ name!(
 );
 
 impl RunName {
-    /// The `number`th name of an agent: `reviewer`, `reviewer-2` and so on. Always one, because an agent's name leaves
-    /// room for a number.
+    /// The `number`th run name of an agent: `reviewer`, `reviewer-2` and so on. It always fits, because an agent's
+    /// name leaves room for a number.
     #[must_use]
     pub fn numbered(agent: &AgentName, number: u16) -> Self {
         match number {
@@ -195,12 +188,12 @@ impl EnvName {
     }
 }
 
-/// Identifies the per-project state: the first 16 hexadecimal digits of the SHA-256 of the canonical root.
+/// Identifies the state of a project: the first 16 hexadecimal digits of the SHA-256 of its canonical root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceKey(String);
 
 impl InstanceKey {
-    /// The key of the project whose canonical root is `root`.
+    /// The key of the project with this canonical root.
     #[must_use]
     pub fn of(root: &AbsPath) -> Self {
         let mut hex = Digest::of(root.as_bytes()).hex();
@@ -208,7 +201,7 @@ impl InstanceKey {
         Self(hex)
     }
 
-    /// Reads a key back, as from the name of a directory.
+    /// Parses a key, such as the name of a directory.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         is_hex(text, 16).then(|| Self(text.to_owned()))
@@ -240,7 +233,7 @@ impl<'de> Deserialize<'de> for InstanceKey {
     }
 }
 
-/// Identifies a run: 8 hexadecimal digits. Random, so that runs which start together differ; not a secret.
+/// Identifies a run: 8 hexadecimal digits. Random, so that runs that start at the same time differ; not a secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(String);
 
@@ -297,7 +290,7 @@ mod tests {
             assert!(AgentName::new(good).is_ok(), "{good}");
         }
         for (bad, reason) in [
-            ("", "a name cannot be empty"),
+            ("", "name must not be empty"),
             ("a/b", "'/' cannot be part of an agent name; allowed are letters, digits, `-`, `_` and `.`"),
             (
                 "a\u{7}",
@@ -306,7 +299,7 @@ mod tests {
             ("..", "an agent name cannot begin with '.'"),
             ("-rf", "an agent name cannot begin with '-'"),
             ("é", "'é' cannot be part of an agent name; allowed are letters, digits, `-`, `_` and `.`"),
-            (&"a".repeat(65), "an agent name has at most 64 characters, this has 65"),
+            (&"a".repeat(65), "an agent name must have at most 64 characters, not 65"),
         ] {
             assert_eq!(AgentName::new(bad).unwrap_err().to_string(), reason);
         }

@@ -1,274 +1,233 @@
-//! What was seen of a conversation with an agent, one thing at a time and in one order.
+//! Observations of a conversation with an agent, in order.
 //!
-//! Observations are for the record. They hold what the model wrote and what tools returned, so a record redacts them
-//! as it writes them.
+//! Observations are for the record. They contain the model's texts and the results of tools, so the record redacts
+//! them when it writes them.
 
 use crate::{AskedQuestion, CallId, MessageId, RequestId, SessionId, SessionState, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Something that was seen.
+/// One observation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Observation {
-    /// The handshake was answered.
+    /// The agent answered the handshake.
     Ready {
-        /// Commands the agent knows.
+        /// Commands that the agent knows.
         commands: Vec<String>,
-        /// Models it can use.
+        /// Models that it can use.
         models: Vec<String>,
-        /// Kinds of sub-agents it has.
+        /// Kinds of sub-agents that it has.
         agents: Vec<String>,
     },
-    /// A conversation began, the first or another one.
+    /// A conversation started, the first or a later one.
     ConversationBegan {
-        /// Which.
         session: SessionId,
-        /// The agent's version.
         version: Option<String>,
-        /// The model.
         model: Option<String>,
-        /// The mode of permissions.
+        /// The permission mode.
         permission_mode: Option<String>,
-        /// Tools.
         tools: Vec<String>,
-        /// MCP servers.
         servers: Vec<ServerSeen>,
-        /// Skills.
         skills: Vec<String>,
     },
     /// A message was sent.
     MessageSent {
-        /// Which.
         message: MessageId,
-        /// Its text.
         text: String,
     },
-    /// The agent took a message up, into a turn of its own or into the one that was running.
+    /// The agent started to process a message, in a new turn or in the current one.
     MessageTaken {
-        /// Which.
         message: MessageId,
     },
-    /// The agent said whether it works.
+    /// The agent reported whether it works.
     StateChanged {
-        /// How it is now.
+        /// The new state.
         state: SessionState,
     },
-    /// The model said something.
+    /// A text of the model.
     Said {
-        /// Who.
         by: Speaker,
-        /// What.
         text: String,
     },
-    /// The agent wrote a text itself, in the model's place: an error, the output of a command of its own.
+    /// A text that the agent wrote in the model's place: an error, or the output of one of its own commands.
     Noted {
-        /// Who.
         by: Speaker,
-        /// What.
         text: String,
     },
-    /// The model thought something.
+    /// Reasoning of the model.
     Thought {
-        /// Who.
         by: Speaker,
-        /// What.
         text: String,
     },
-    /// A tool was called; whether it ran is another matter.
+    /// A tool was called; it may not have run.
     ToolCalled {
-        /// Who called.
         by: Speaker,
-        /// The call.
         call: CallId,
-        /// The tool.
         tool: String,
-        /// What it was given.
         input: Map<String, Value>,
     },
-    /// A call came back.
+    /// A tool call returned.
     ToolReturned {
-        /// Who had called.
+        /// The caller of the tool.
         by: Speaker,
-        /// The call.
         call: CallId,
-        /// The tool, unless the call was never seen.
+        /// The tool; `None` if the call was not seen.
         tool: Option<String>,
-        /// What it returned, as text.
+        /// The result as text.
         text: String,
-        /// Whether it failed.
         is_error: bool,
     },
-    /// A sub-agent began.
+    /// A sub-agent started.
     SubAgentStarted {
-        /// Its id.
         task: String,
-        /// The call that began it.
+        /// The call that started it.
         call: Option<CallId>,
         /// The kind of sub-agent.
         agent: Option<String>,
-        /// A line about it.
+        /// The agent's description of the task.
         description: Option<String>,
     },
-    /// A sub-agent ended.
     SubAgentEnded {
-        /// Its id.
         task: String,
-        /// The call that began it.
+        /// The call that started it.
         call: Option<CallId>,
-        /// As in `completed`.
+        /// Such as `completed`.
         status: Option<String>,
     },
-    /// A skill was put to use.
+    /// A skill was used.
     SkillActivated {
-        /// As it was called.
+        /// Its name as the caller wrote it.
         skill: String,
-        /// How.
         way: SkillWay,
-        /// Who did.
         by: Speaker,
-        /// The call; none where a message did it.
+        /// The call; `None` if a message used the skill.
         call: Option<CallId>,
     },
-    /// The agent read a skill's text out to the model.
+    /// The agent gave a skill's text to the model.
     SkillLoaded {
-        /// Its folder, by which one skill with several names is known.
+        /// Its directory, which identifies a skill that has several names.
         directory: String,
-        /// Its name, if the folder is one that was declared.
+        /// Its name, if the directory belongs to a declared skill.
         skill: Option<String>,
     },
-    /// The conversation was made shorter.
+    /// The conversation was compacted.
     Compacted,
-    /// The agent asked something.
+    /// The agent sent a request.
     Asked {
-        /// Its question.
         request: RequestId,
-        /// What kind of question.
+        /// The subtype of the request.
         about: String,
-        /// The tool that wants to run, where one does.
+        /// The tool that the agent wants to run, if any.
         tool: Option<String>,
-        /// The call that the question is about.
+        /// The call that the request is about.
         call: Option<CallId>,
-        /// Who asks.
         by: Speaker,
-        /// What the user is asked, where it is a choice.
+        /// The questions to the user, if the request is a choice.
         questions: Vec<AskedQuestion>,
     },
-    /// It was answered.
+    /// A request of the agent was answered.
     Answered {
-        /// The question.
         request: RequestId,
-        /// What was answered, in a word or two.
+        /// The kind of answer, in a word or two.
         answer: String,
-        /// What was chosen or said, one for each question of a choice.
+        /// The chosen or given answers, one for each question of a choice.
         chosen: Vec<String>,
-        /// Who decided.
+        /// The decider's name.
         by: String,
-        /// Why.
         reason: String,
     },
-    /// A hook of the settings ran.
+    /// A hook from the settings ran.
     HookRan {
-        /// When it is called, as in `PreToolUse`.
+        /// The event that the hook is for, such as `PreToolUse`.
         event: String,
-        /// Its name.
         name: String,
-        /// The agent's word for how it went.
+        /// The agent's name for the result.
         outcome: Option<String>,
-        /// Its status.
+        /// The exit status of the hook.
         exit_code: Option<i64>,
-        /// What it wrote.
+        /// The output of the hook.
         text: String,
     },
-    /// The agent refused a call by its own rules.
+    /// The agent's own rules refused a call.
     CallRefused {
-        /// The tool.
         tool: Option<String>,
-        /// The call.
         call: Option<CallId>,
-        /// Why.
         reason: Option<String>,
     },
-    /// The agent asked the model again after a failure.
+    /// The agent repeated a request to the model after a failure.
     Retried {
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: Option<u64>,
-        /// The status of the model's service.
+        /// The HTTP status of the model's service.
         status: Option<u64>,
-        /// What went wrong.
         error: Option<String>,
     },
-    /// Nobody answered; the run ends for it.
+    /// No decider answered; the run ends because of it.
     Unanswered {
-        /// The question.
         request: RequestId,
-        /// What those who were asked had to say.
+        /// What each decider reported.
         notes: Vec<String>,
         /// Lines for the `answers` of a scenario that would answer it.
         paste: Option<String>,
     },
     /// The agent withdrew a question.
     Withdrawn {
-        /// Which.
         request: RequestId,
     },
-    /// A request of belljar's came back.
+    /// The agent responded to a request of belljar.
     RequestSettled {
-        /// What was wanted.
+        /// The subtype of the request.
         request: String,
-        /// What it was refused with.
+        /// The agent's error text.
         error: Option<String>,
     },
-    /// A turn ended.
     TurnEnded(TurnOutcome),
-    /// Something came after the end of a turn that belongs into one.
+    /// A frame came after the end of a turn, although it belongs to one.
     AfterResult {
         /// The type of frame.
         frame: String,
     },
-    /// A frame came of a type that is not known here. Newer agents say more.
+    /// A frame has a type that this version does not know. Newer agents send more types.
     UnknownFrame {
-        /// The type.
         frame: String,
     },
-    /// Something was not as the protocol has it.
+    /// The agent violated the protocol.
     Flawed(ProtocolFlaw),
 }
 
-/// An MCP server, as the agent finds it.
+/// An MCP server as the agent reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerSeen {
-    /// Its name.
     pub name: String,
-    /// The agent's word for it, as in `connected`.
+    /// The agent's name for its state, such as `connected`.
     pub status: Option<String>,
 }
 
-/// Who speaks.
+/// Which agent speaks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "agent", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Speaker {
-    /// The agent itself.
+    /// The main agent.
     Main,
-    /// A sub-agent.
     SubAgent {
-        /// The call that began it.
+        /// The call that started it.
         call: CallId,
     },
 }
 
-/// How a skill was put to use.
+/// How a skill was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SkillWay {
-    /// By the tool made for it.
+    /// Through the agent's tool for skills.
     Tool,
     /// Its text was read as a file.
     Read,
-    /// A shell command named its text.
+    /// A shell command named its `SKILL.md`.
     ShellRead,
-    /// A shell command named another file of it.
+    /// A shell command named another file of the skill.
     Script,
     /// A message began with its name.
     Message,
@@ -278,81 +237,51 @@ pub enum SkillWay {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurnOutcome {
-    /// Whether it failed.
     pub is_error: bool,
-    /// The agent's word for it.
+    /// The agent's name for the result.
     pub subtype: String,
-    /// The last text.
     pub text: Option<String>,
-    /// The status of the model's service, where that failed.
+    /// The HTTP status of the model's service, if that failed.
     pub api_error_status: Option<u64>,
-    /// Why it ended.
     pub terminal_reason: Option<String>,
-    /// Steps of the model.
+    /// The number of model requests.
     pub turns: Option<u64>,
     /// Tokens of this turn.
     pub usage: Option<Usage>,
-    /// Money since the process began, in millionths of a US dollar.
+    /// Cost since the process started, in millionths of a US dollar.
     pub total_cost_micros_usd: Option<u64>,
-    /// Tools that were refused.
+    /// Tools whose calls were refused.
     pub denied_tools: Vec<String>,
-    /// The answer in the shape that was asked for.
+    /// The answer in the requested JSON schema.
     pub structured: Option<Value>,
 }
 
-/// What was not as the protocol has it. None of these is passed over in silence.
+/// A violation of the protocol. Every one is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "flaw", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ProtocolFlaw {
-    /// A line was no frame.
-    UnreadLine {
-        /// Why not.
-        why: String,
-    },
-    /// A frame of a known type in an unknown shape.
-    MalformedFrame {
-        /// The type.
-        frame: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// A question of a kind that is not known, or not understood; it was refused.
-    UnknownQuestion {
-        /// The question.
-        request: RequestId,
-        /// Its subtype.
-        subtype: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// A question with the id of one that waits or was settled; it was not looked at.
-    RepeatedQuestion {
-        /// The id.
-        request: RequestId,
-    },
-    /// More questions than the run may ask.
+    /// A line is not a frame.
+    UnreadLine { why: String },
+    /// A frame of a known type with an unexpected shape.
+    MalformedFrame { frame: String, why: String },
+    /// A request of an unknown or malformed subtype. It was refused.
+    UnknownQuestion { request: RequestId, subtype: String, why: String },
+    /// A request with the id of an earlier one. It was ignored.
+    RepeatedQuestion { request: RequestId },
+    /// The agent sent more requests than a run allows.
     TooManyQuestions,
-    /// A response to nothing that was requested, or a second one.
-    StrayResponse {
-        /// The id.
-        request: RequestId,
-    },
-    /// The withdrawal of nothing that waits.
-    StrayWithdrawal {
-        /// The id.
-        request: RequestId,
-    },
-    /// The result of a call that was never seen.
-    StrayResult {
-        /// The call.
-        call: CallId,
-    },
-    /// Something was too long for the record, and only its beginning was kept.
+    /// A response without a pending request.
+    StrayResponse { request: RequestId },
+    /// A withdrawal without a pending request.
+    StrayWithdrawal { request: RequestId },
+    /// A result for a call that was not seen.
+    StrayResult { call: CallId },
+    /// A text was too long for the record, and only its beginning was kept.
     NotKept {
-        /// How long it was.
+        /// Its length.
         bytes: u64,
     },
-    /// A frame after the process had ended.
+    /// A frame after the process had exited.
     FrameAfterExit,
 }
 

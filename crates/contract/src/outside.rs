@@ -1,26 +1,22 @@
 //! Every program that belljar starts outside the sandbox.
 //!
-//! A start carries the comment `// outside: ID`; `cargo xtask outside` fails for a start without one, for an id that is
-//! not listed here, and for a row that nothing starts.
+//! Each place that starts one has the comment `// outside: ID`; `cargo xtask outside` fails for a start without one,
+//! for an id that is not listed here, and for a row that nothing starts.
 
-/// A program that belljar starts outside.
+/// A program that belljar starts outside the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutsideProgram {
-    /// What the comment at its start says.
+    /// The id in the comment where it is started.
     pub id: &'static str,
-    /// The program.
     pub program: &'static str,
     /// When it is started.
     pub when: &'static str,
-    /// Its current directory.
     pub directory: &'static str,
-    /// Its environment.
     pub environment: &'static str,
-    /// What it reads on its standard input.
+    /// What it gets on its standard input.
     pub input: &'static str,
 }
 
-/// The programs.
 pub const OUTSIDE: &[OutsideProgram] = &[
     OutsideProgram {
         id: "agent-version",
@@ -40,8 +36,8 @@ pub const OUTSIDE: &[OutsideProgram] = &[
     },
     OutsideProgram {
         id: "decider-command",
-        program: "`/bin/sh -c` with what `--decider-cmd` says",
-        when: "a question of the agent is to be decided by your command",
+        program: "`/bin/sh -c` with the value of `--decider-cmd`",
+        when: "your command decides a question of the agent",
         directory: "yours",
         environment: "yours",
         input: "the questions, one JSON object a line",
@@ -51,7 +47,7 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         program: "belljar itself: `exec -- true`",
         when: "`belljar doctor`",
         directory: "an empty temporary directory",
-        environment: "`HOME`, the temporary directory, `PATH`, and what names the container engine",
+        environment: "`HOME`, the temporary directory, `PATH`, and the variables that name the container engine",
         input: "nothing",
     },
     OutsideProgram {
@@ -67,13 +63,13 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         program: "the agent, or the command of `exec`",
         when: "the backend is `host`, which builds no sandbox",
         directory: "the project",
-        environment: "what the plan lists",
+        environment: "the variables that the plan lists",
         input: "yours, or the conversation",
     },
     OutsideProgram {
         id: "podman-service",
         program: "`podman system service`",
-        when: "the backend is `container` and no engine serves yet, or `belljar gc` looks for what an interrupted command left in one",
+        when: "the backend is `container` and no engine serves yet, or `belljar gc` looks for leftovers of interrupted commands in one",
         directory: "`/`",
         environment: "`HOME`, `PATH` without entries of the project, and the variables that configure podman",
         input: "nothing",
@@ -92,11 +88,11 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         when: "`belljar prove`",
         directory: "a made-up project",
         environment: "made up, with your `PATH`",
-        input: "nothing, or what the probe is about",
+        input: "nothing, or the probe's own data",
     },
     OutsideProgram {
         id: "prove-git",
-        program: "`git`, of the system's path",
+        program: "`git`, from the system's path",
         when: "`belljar prove` makes a repository, and looks at it afterwards",
         directory: "a made-up project",
         environment: "made up",
@@ -108,11 +104,11 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         when: "`belljar prove` shows that a probe would succeed without a sandbox",
         directory: "a made-up project",
         environment: "made up",
-        input: "nothing, or what the probe is about",
+        input: "nothing, or the probe's own data",
     },
     OutsideProgram {
         id: "prove-sleeper",
-        program: "`cat`, of the system's path",
+        program: "`cat`, from the system's path",
         when: "`belljar prove`: a process whose command line and environment hold made-up secrets",
         directory: "`/`",
         environment: "made up",
@@ -123,13 +119,13 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         program: "`ssh-keygen`, `ssh-add`, and `ssh-agent` under a shell, from your `PATH` without entries of the project",
         when: "the plan has `ssh` entries",
         directory: "`/`",
-        environment: "`HOME`, `PATH` without entries of the project, and what is needed to ask for a passphrase",
+        environment: "`HOME`, `PATH` without entries of the project, and the variables that are needed to ask for a passphrase",
         input: "nothing; a terminal is asked for a passphrase",
     },
     OutsideProgram {
         id: "suite-worker",
         program: "belljar itself",
-        when: "a suite of tests, one for each that runs",
+        when: "a suite of tests, once for each run of a scenario",
         directory: "yours",
         environment: "yours",
         input: "a pipe to which nothing is written",

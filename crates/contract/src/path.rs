@@ -10,24 +10,22 @@ use std::path::{Component, Path, PathBuf};
 
 /// An absolute path without `.`, `..`, doubled or trailing slashes, and without NUL.
 ///
-/// It need not be UTF-8: the file system's bytes are kept, and only what is printed is approximated.
-/// `..` is resolved on the text, so a path that comes from the file system is made canonical first.
+/// It need not be UTF-8: the bytes of the file system are kept, and only the printed form is approximate. `..` is
+/// resolved textually, so paths that come from the file system must be canonicalised first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AbsPath(PathBuf);
 
-/// Why a path was not taken.
+/// Why a path was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// It does not begin at the root.
     #[error("`{0}` is not an absolute path")]
     Relative(String),
-    /// It holds a NUL byte, which no file system takes.
-    #[error("a path cannot hold a NUL byte")]
+    #[error("path must not contain a NUL byte")]
     Nul,
 }
 
 impl AbsPath {
-    /// Takes an absolute path, with `.` and `..` resolved on the text.
+    /// Accepts an absolute path and resolves `.` and `..` textually.
     ///
     /// # Errors
     /// When it is relative or holds a NUL byte.
@@ -50,7 +48,7 @@ impl AbsPath {
         Self::new(self.0.join(relative))
     }
 
-    /// `self` followed by names that are known to be plain.
+    /// `self` followed by a name that is known to be a plain component.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         Self::normal(&self.0, Path::new(name))
@@ -94,13 +92,13 @@ impl AbsPath {
         self.0.parent().map(|parent| Self(parent.to_path_buf()))
     }
 
-    /// Whether it is `other` or lies below it, by whole components.
+    /// Whether it is `other` or below it, by whole components.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
     }
 
-    /// What follows `other`, when `self` lies below it.
+    /// The rest of the path after `other`; `None` if `self` is not below it.
     #[must_use]
     pub fn relative_to(&self, other: &Self) -> Option<&Path> {
         self.0.strip_prefix(&other.0).ok()
@@ -114,7 +112,7 @@ impl AsRef<Path> for AbsPath {
 }
 
 impl fmt::Display for AbsPath {
-    /// For people: a name cannot forge a line, colour a terminal or hide.
+    /// For people: escaped, so that a name cannot forge a line, colour a terminal or hide characters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&visible_bytes(self.as_bytes()))
     }
@@ -127,7 +125,7 @@ impl fmt::Debug for AbsPath {
 }
 
 impl Serialize for AbsPath {
-    /// A string where the bytes are UTF-8, else `{"bytes": [..]}`: nothing is lost and nothing is ambiguous.
+    /// A string if the bytes are UTF-8, otherwise `{"bytes": [..]}`, so that every path round-trips unambiguously.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
         if let Some(text) = self.0.to_str() {
@@ -140,7 +138,7 @@ impl Serialize for AbsPath {
 }
 
 impl<'de> Deserialize<'de> for AbsPath {
-    /// Reads what is serialised, and checks it as any other text.
+    /// Reads the serialised form and validates it like any other text.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(PathVisitor)
     }

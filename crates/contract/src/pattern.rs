@@ -1,18 +1,18 @@
-//! Patterns of people's files: written as JavaScript has them, matched in linear time.
+//! Regular expressions from users' files: JavaScript syntax, matched in linear time.
 //!
-//! What means something else to the engine is put into its words first. What it cannot do in linear time, such as
-//! look-around, is refused and never approximated.
+//! Syntax that means something else to the regex engine is translated first. Features that the engine cannot match in
+//! linear time, such as look-around, are rejected and never approximated.
 
 use regex::{Regex, RegexBuilder};
 use std::ops::Range;
 
-/// Bytes that a compiled pattern may take.
+/// The maximum size of a compiled pattern in bytes.
 const COMPILED_LIMIT: usize = 1024 * 1024;
 
-/// Longer than any pattern one would write.
+/// The maximum length of a pattern in bytes.
 const LONGEST: usize = 4096;
 
-/// A pattern that was compiled.
+/// A compiled pattern.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     source: String,
@@ -22,20 +22,20 @@ pub struct Pattern {
 /// How letters are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Letters {
-    /// As they are written.
+    /// Case-sensitive.
     AsWritten,
-    /// Capital and small ones are the same.
+    /// Case-insensitive.
     AnyCase,
 }
 
-/// How a pattern is read beyond its letters.
+/// Options of a pattern.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PatternFlags {
-    /// Capital and small letters are the same.
+    /// Whether matching is case-insensitive.
     pub any_case: bool,
-    /// `^` and `$` stand for every line.
+    /// Whether `^` and `$` match at every line.
     pub many_lines: bool,
-    /// `.` stands for the end of a line too.
+    /// Whether `.` matches a newline.
     pub dot_matches_line_end: bool,
 }
 
@@ -45,35 +45,28 @@ impl From<Letters> for PatternFlags {
     }
 }
 
-/// Why a text is no pattern.
+/// Why a text is not a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Too long.
-    #[error("a pattern has at most {LONGEST} bytes, this one has {bytes}")]
-    Long {
-        /// How long.
-        bytes: usize,
-    },
-    /// Not understood, or not to be had in linear time.
+    #[error("pattern must have at most {LONGEST} bytes, not {bytes}")]
+    Long { bytes: usize },
+    /// The syntax is invalid, or it cannot be matched in linear time.
     #[error("this pattern cannot be used: {why}")]
-    Unusable {
-        /// Why.
-        why: String,
-    },
+    Unusable { why: String },
 }
 
 impl PatternError {
-    /// What to write instead, where that can be said.
+    /// What to write instead, if that is known.
     #[must_use]
     pub fn help(&self) -> Option<&'static str> {
         match self {
             Self::Long { .. } => None,
             Self::Unusable { why } if why.starts_with("look-around") => Some(
-                "its time has no bound; write two rules instead, one for what must match and one for what must not",
+                "matching would take unbounded time; write two rules instead, one that must match and one that must not",
             ),
-            Self::Unusable { why } if why.starts_with("backreferences") => {
-                Some("its time has no bound; write the repeated text out, or as alternatives `(aa|bb)`")
-            }
+            Self::Unusable { why } if why.starts_with("backreferences") => Some(
+                "matching would take unbounded time; write the repeated text out, or as alternatives `(aa|bb)`",
+            ),
             Self::Unusable { .. } => None,
         }
     }
@@ -99,25 +92,25 @@ impl Pattern {
         Ok(Self { source: text.to_owned(), regex })
     }
 
-    /// A pattern that stands for just this text.
+    /// A pattern that matches exactly this text.
     #[must_use]
     pub fn quoted(text: &str) -> String {
         regex::escape(text)
     }
 
-    /// As it was written.
+    /// The pattern as it was written.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether it is found in a text.
+    /// Whether the pattern occurs in a text.
     #[must_use]
     pub fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
 
-    /// Where it is first found, in bytes.
+    /// The byte range of the first match.
     #[must_use]
     pub fn find(&self, text: &str) -> Option<Range<usize>> {
         self.regex.find(text).map(|found| found.range())
@@ -126,16 +119,16 @@ impl Pattern {
 
 fn reason(error: &regex::Error) -> String {
     match error {
-        regex::Error::CompiledTooBig(_) => "it is too large once its repetitions are counted out".to_owned(),
+        regex::Error::CompiledTooBig(_) => "it is too large once its repetitions are expanded".to_owned(),
         other => {
             let text = other.to_string();
-            // The crate draws the pattern above the line that says what is wrong.
+            // The regex crate prints the pattern above the line with the error.
             text.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or(&text).to_owned()
         }
     }
 }
 
-/// The same pattern in the words of the engine. What is not known here stays as it is, for the engine to judge.
+/// Translates a pattern to the syntax of the engine. Unknown syntax stays as it is, for the engine to judge.
 fn translated(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -153,7 +146,7 @@ fn translated(text: &str) -> String {
                 out.push(']');
                 after
             }
-            // Sets within sets and their operators are the engine's own.
+            // Nested sets and their operators exist only in the engine's syntax.
             ('[' | '&' | '~', true) => {
                 out.push('\\');
                 out.push(char);
@@ -172,13 +165,13 @@ fn translated(text: &str) -> String {
     out
 }
 
-/// The beginning of a class, and whatever of it must be read at once. Returns what is left.
+/// Translates the beginning of a character class. Returns the rest of the pattern.
 fn begin_class<'a>(after: &'a str, in_class: &mut bool, out: &mut String) -> &'a str {
     let (negated, body) = match after.strip_prefix('^') {
         Some(body) => ("^", body),
         None => ("", after),
     };
-    // An empty class is nothing, its opposite is everything.
+    // An empty class matches nothing, its negation everything.
     if let Some(left) = body.strip_prefix(']') {
         *in_class = false;
         out.push_str(if negated.is_empty() { "[^\\s\\S]" } else { "[\\s\\S]" });
@@ -189,7 +182,7 @@ fn begin_class<'a>(after: &'a str, in_class: &mut bool, out: &mut String) -> &'a
     body
 }
 
-/// What follows a backslash. Returns what is left.
+/// Translates an escape; `after` follows the backslash. Returns the rest of the pattern.
 fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
     let Some(char) = after.chars().next() else {
         out.push('\\');
@@ -205,7 +198,7 @@ fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
         'b' if in_class => out.push_str("\\x08"),
         'b' => out.push_str("(?-u:\\b)"),
         '0' if !left.starts_with(|next: char| next.is_ascii_digit()) => out.push_str("\\x00"),
-        // Ends of words to the engine, characters to everyone else.
+        // Word boundaries in the engine's syntax, plain characters in JavaScript.
         '<' | '>' | '/' => out.push(char),
         'u' | 'x' | 'p' | 'P' if left.starts_with('{') => {
             let end = left.find('}').map_or(left.len(), |at| at + 1);
@@ -222,7 +215,7 @@ fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
     left
 }
 
-/// Whether what follows a brace makes it a repetition: `{2}`, `{2,}`, `{2,3}`.
+/// Whether the text after a brace makes it a repetition: `{2}`, `{2,}`, `{2,3}`.
 fn is_count(after: &str) -> bool {
     let Some((inside, _)) = after.split_once('}') else { return false };
     let (least, most) = inside.split_once(',').unwrap_or((inside, ""));
@@ -235,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_means_what_javascript_means() {
+    fn a_pattern_means_the_same_as_in_javascript() {
         for (pattern, fits, not) in [
             (r"^\d+$", "42", "٤٢"),
             (r"^\w+$", "a_1", "é"),
@@ -263,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_bound_is_refused_with_a_way_out() {
+    fn unbounded_patterns_are_refused_with_a_hint() {
         for (pattern, why, help) in [
             ("(?=x)", "look-around", "two rules"),
             ("(?<!x)y", "look-around", "two rules"),

@@ -1,7 +1,7 @@
-//! The plan: everything a run will see, reach and keep, decided before anything happens.
+//! The plan: everything that a run will see, reach and keep, decided before anything is started.
 //!
-//! A plan holds no secret value. Where a value is secret it says where the value will come from; a literal
-//! from a manifest is carried for the launch but never serialised.
+//! A plan contains no secret value. For a secret it states where the value comes from. A literal from a manifest is
+//! carried for the launch but never serialised.
 
 use crate::{
     AbsPath, AgentName, BackendKind, Digest, EnvName, Host, HostName, HostPattern, ImageName, InstanceKey,
@@ -9,25 +9,24 @@ use crate::{
 };
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What the sandbox is for; decides where the project stands inside.
+/// The purpose of the sandbox; it decides on the path of the project inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
-    /// `run`, `exec`, `shell`: the project stands at its own absolute path.
+    /// `run`, `exec`, `shell`: the project has its own absolute path.
     Session,
-    /// Tests: the project stands at `/workspace`, so that a tape matches anywhere.
+    /// Tests: the project is at `/workspace`, so that a tape matches on any machine.
     Test,
 }
 
-/// What of the agent's own directory persists.
+/// Which parts of the agent's own directory persist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HomeMode {
-    /// Nothing persists.
     Clean,
-    /// Only what the manifest names, plus the project's history.
+    /// Only the parts that the manifest names, and the project's history.
     Project,
-    /// The user's own agent configuration, read-only, plus the project's history.
+    /// The user's own agent configuration, read-only, and the project's history.
     Shared,
 }
 
@@ -37,138 +36,129 @@ pub enum HomeMode {
 pub enum WorkspaceMode {
     /// Written to the project as they happen.
     Direct,
-    /// Kept beside the project until they are applied or discarded.
+    /// Kept in an overlay beside the project until they are applied or discarded.
     Overlay,
     /// Made to a copy.
     Copy,
 }
 
-/// Whether something can be written inside.
+/// Whether something is writable inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Access {
-    /// Read-only.
     #[serde(rename = "ro")]
     ReadOnly,
-    /// Read and write.
     #[serde(rename = "rw")]
     ReadWrite,
 }
 
-/// The project's own state, shared by all worktrees of a repository.
+/// The state that belljar keeps for a project, shared by all worktrees of a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Instance {
-    /// Its key.
     pub key: InstanceKey,
     /// The canonical root it is derived from.
     pub root: AbsPath,
-    /// Where it is kept on the host.
+    /// Where the state is stored on the host.
     pub directory: AbsPath,
 }
 
-/// The project, outside and inside.
+/// The project on the host and inside the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Workspace {
     /// How changes are kept.
     pub mode: WorkspaceMode,
     /// The project on the host.
     pub source: AbsPath,
-    /// The project inside.
     pub target: AbsPath,
     /// The working directory inside.
     pub directory: AbsPath,
-    /// What is missing to hold back files that the host would execute later, where the project is changed in place without
-    /// that.
+    /// What is missing for a guard over files that the host would execute later, if the project is changed in place
+    /// without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unguarded: Option<String>,
 }
 
-/// One step in building the view of the file system, in order; a later one lies over an earlier one.
+/// One step in building the file system, in order; a later mount covers an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Mount {
-    /// Where it appears inside.
+    /// The path inside.
     pub target: AbsPath,
-    /// What appears there.
     #[serde(flatten)]
     pub source: MountSource,
     /// Whether it can be written.
     pub access: Access,
-    /// Why it is there, for a person.
+    /// The reason, for people.
     pub why: String,
 }
 
-/// What a mount shows.
+/// The source of a mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "source")]
 pub enum MountSource {
     /// The system's programs and libraries.
     System,
-    /// Everything that the container's image holds, but for what later mounts put in its place.
+    /// Everything in the container's image, except the paths of later mounts.
     Image,
-    /// A made-up `/etc`: users, hosts, TLS roots.
+    /// A generated `/etc`: users, hosts, TLS roots.
     SyntheticEtc,
-    /// The processes of the sandbox only.
+    /// A `/proc` for the processes of the sandbox only.
     Proc,
-    /// A handful of harmless devices.
+    /// A few harmless devices.
     Devices,
-    /// Empty memory that ends with the run.
+    /// An empty file system in memory that ends with the run.
     Temporary,
     /// The agent's own program.
     AgentProgram,
-    /// The project, by its workspace mode.
+    /// The project, according to its workspace mode.
     Workspace,
     /// A path of the host.
     Host(AbsPath),
-    /// A directory of the instance, made when absent.
+    /// A directory of the instance, created if absent.
     InstanceDirectory(AbsPath),
-    /// A file of the instance, made when absent.
+    /// A file of the instance, created if absent.
     InstanceFile(AbsPath),
 }
 
-/// A file made for the run.
+/// A file that is generated for the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlannedFile {
-    /// Where it appears inside.
+    /// The path inside.
     pub target: AbsPath,
-    /// What it holds.
     #[serde(flatten)]
     pub content: FileContent,
     /// Whether the agent may change its copy.
     pub access: Access,
-    /// Why it is there.
+    /// The reason, for people.
     pub why: String,
 }
 
-/// What a made file holds.
+/// The content of a generated file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileContent {
-    /// This text.
     Text(String),
-    /// A JSON object: `base` with the named members of a host's file taken over at launch. The values are not
-    /// read before, because such a file may hold secrets.
+    /// A JSON object: `base` and the named members of a file of the host, copied at launch. They are not read
+    /// earlier, because such a file may contain secrets.
     JsonFrom {
-        /// The host's file.
         source: AbsPath,
         /// The members that are taken over.
         members: Vec<String>,
-        /// What the object holds otherwise.
+        /// The other members of the object.
         base: serde_json::Value,
     },
-    /// The keys of the hosts of `ssh`, of which these are looked up in the user's known hosts at launch.
+    /// The host keys for the `ssh` entries; those of `looked_up` are read from the user's known hosts at launch.
     SshKnownHosts {
-        /// The aliases.
         looked_up: Vec<String>,
     },
-    /// The public half of a key of ssh, read at launch.
+    /// The public part of an ssh key, read at launch.
     SshPublicKey {
-        /// The alias it is for.
+        /// The alias that it is for.
         host: String,
         /// The key's file on the host.
         identity_file: AbsPath,
     },
-    /// What makes programs trust the authority of the run, which does not exist before.
+    /// A file that makes programs trust the run's CA, which is created at launch.
     Trust(TrustFile),
-    /// What git inside knows of the user, read at launch.
+    /// git configuration for the sandbox, read from the user's at launch.
     Git(GitFile),
 }
 
@@ -203,27 +193,27 @@ impl RunFiles {
     }
 }
 
-/// A file of git's that holds values of the user.
+/// A git file with values of the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GitFile {
-    /// Who commits.
+    /// The author of commits.
     Config {
-        /// Whether the user's own configuration is asked.
+        /// Whether the user's own configuration is read.
         of_user: bool,
-        /// The name, where the manifest has one.
+        /// The name, if the manifest has one.
         name: Option<String>,
-        /// The address, where the manifest has one.
+        /// The email address, if the manifest has one.
         email: Option<String>,
     },
-    /// What is ignored everywhere.
+    /// The user's global ignore file.
     Ignore,
 }
 
 /// Where a value of the environment comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvSource {
-    /// Written in the manifest; carried, never printed.
+    /// Written in the manifest; carried to the launch, never printed.
     Literal(String),
     /// A constant of the harness or of belljar; public.
     Constant(String),
@@ -235,11 +225,11 @@ pub enum EnvSource {
     File(AbsPath),
     /// The output of a command that runs on the host at launch.
     Command(Vec<String>),
-    /// Made for one run.
+    /// Generated for each run.
     Run(RunValue),
 }
 
-/// A value that does not exist before the run.
+/// A value that is generated for a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunValue {
@@ -247,18 +237,17 @@ pub enum RunValue {
     ProxyUrl,
     /// The address of the run's proxy.
     ProxyAddress,
-    /// The token that the run's proxy wants.
+    /// The token that the run's proxy requires.
     ProxyToken,
 }
 
 impl RunValue {
-    /// In words.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
-            RunValue::ProxyUrl => "made for the run: the address of its proxy, with a token",
-            RunValue::ProxyAddress => "made for the run: the address of its proxy",
-            RunValue::ProxyToken => "made for the run: the token that its proxy wants",
+            RunValue::ProxyUrl => "generated for the run: the address of its proxy, with a token",
+            RunValue::ProxyAddress => "generated for the run: the address of its proxy",
+            RunValue::ProxyToken => "generated for the run: the token that its proxy requires",
         }
     }
 }
@@ -295,7 +284,7 @@ impl Serialize for EnvSource {
     }
 }
 
-/// Who wants a variable in the environment.
+/// What adds a variable to the environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EnvGiver {
@@ -303,90 +292,84 @@ pub enum EnvGiver {
     Agent,
     /// The manifest, for an MCP server.
     McpServer(LibraryName),
-    /// The harness or belljar itself, and why.
+    /// The harness or belljar itself, with the reason.
     Harness(String),
 }
 
 /// One variable of the agent's environment. There are no others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EnvEntry {
-    /// Its name.
     pub name: EnvName,
     /// Where its value comes from.
     pub source: EnvSource,
-    /// Who wants it.
     pub giver: EnvGiver,
 }
 
-/// Whether a rule opens or closes.
+/// Whether a rule allows or denies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleEffect {
-    /// May be reached.
     Allow,
-    /// May not, whatever else allows it.
+    /// Must not be reached, even if another rule allows it.
     Deny,
 }
 
-/// One rule, with the id that log lines and refusals carry.
+/// One egress rule, with the id that log lines and refusals name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EgressRule {
     /// Stable within the plan: `allow-1`, `deny-1`.
     pub id: String,
-    /// Opens or closes.
     pub effect: RuleEffect,
-    /// The hosts it speaks of.
+    /// The hosts that it applies to.
     pub host: HostPattern,
-    /// Of the requests to them, which; without it, all. TLS to a host is opened to look.
+    /// The requests to them that it applies to; `None` is all. With a request rule the proxy intercepts TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestRule>,
 }
 
-/// What can be reached. There is no form that means "everything".
+/// The egress of a plan. No value of this type means "everything".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Egress {
     /// Whether the model can be reached through the gateway.
     pub model: bool,
-    /// The rules; empty means that nothing else can be reached.
+    /// The rules; empty means that nothing but the model can be reached.
     pub rules: Vec<EgressRule>,
 }
 
-/// A piece of a credential's value.
+/// A part of a credential's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CredentialPart {
     /// Public text, such as `Bearer `.
     Text(String),
-    /// The secret.
     Secret(EnvSource),
 }
 
-/// A secret that is added to requests for one host, outside the sandbox.
+/// A secret that is added outside the sandbox to requests for one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Credential {
-    /// The host it is for; no other sees it.
+    /// The host that it is for; it is never sent to another.
     pub host: HostName,
-    /// The header it is put in.
+    /// The header that contains it.
     pub header: String,
-    /// How the header's value is made.
+    /// The parts of the header's value.
     pub value: Vec<CredentialPart>,
 }
 
 /// A key that ssh inside can sign with, for one host. The key itself stays outside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SshEntry {
-    /// The alias.
     pub host: String,
-    /// The real name, or the address.
+    /// The real name or address.
     #[serde(serialize_with = "shown")]
     pub hostname: Host,
-    /// The user there.
+    /// The user name on the host.
     pub user: String,
-    /// The port there.
+    /// The port on the host.
     pub port: Port,
     /// The key's file on the host.
     pub identity_file: AbsPath,
-    /// The host's public key; without it the user's own known hosts decide at launch.
+    /// The host's public key; `None` reads the user's known hosts at launch.
     pub known_host_key: Option<SshPublicKey>,
     /// Whether git inside may sign commits and tags with the key.
     pub sign_commits: bool,
@@ -396,126 +379,107 @@ fn shown<T: std::fmt::Display, S: Serializer>(value: &T, serializer: S) -> Resul
     serializer.collect_str(value)
 }
 
-/// A skill the agent gets.
+/// A skill that the agent gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skill {
     /// Its name in the library and inside.
     pub name: LibraryName,
-    /// Its folder on the host.
+    /// Its directory on the host.
     pub source: AbsPath,
-    /// The line the agent reads about it.
+    /// The description that the agent reads.
     pub description: String,
 }
 
-/// An MCP server the agent gets; it runs inside.
+/// An MCP server that the agent gets; it runs inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct McpServer {
-    /// Its name.
     pub name: LibraryName,
-    /// The program, found inside.
+    /// The program; it is looked up inside.
     pub command: String,
-    /// Its arguments.
     pub args: Vec<String>,
-    /// The names of the variables it gets.
+    /// The names of the variables that it gets.
     pub env: Vec<EnvName>,
 }
 
-/// A plugin the agent gets.
+/// A plugin that the agent gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Plugin {
     /// Its name in the library.
     pub name: LibraryName,
-    /// Its folder on the host.
+    /// Its directory on the host.
     pub source: AbsPath,
-    /// The MCP servers it bundles.
+    /// The MCP servers that it bundles.
     pub mcp: Vec<String>,
 }
 
 /// The first message, delivered as a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Prompt {
-    /// The text.
     pub text: String,
-    /// Where it lies inside.
+    /// Its path inside.
     pub file: AbsPath,
-    /// The last word of the command line, which points at the file.
+    /// The last argument of the command line, which refers to the file.
     pub argument: String,
 }
 
-/// Something that the agent will be refused, said before it tries.
+/// Something that the agent will be refused; known before it tries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
-    /// What is refused.
     pub what: String,
-    /// Why.
     pub why: String,
 }
 
-/// A whole plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// Version of this form.
+    /// [`crate::PLAN_FORMAT`].
     pub format: u32,
-    /// The agent.
     pub agent: AgentName,
     /// The kind of agent.
     pub harness: String,
-    /// What the sandbox is for.
     pub purpose: Purpose,
-    /// What builds the walls.
     pub backend: BackendKind,
-    /// The image of the container, when one is named: its system takes the place of this machine's.
+    /// The container image, if one is named: its system replaces this machine's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageName>,
-    /// The model, when one is named.
+    /// The model; `None` is the agent's default.
     pub model: Option<String>,
-    /// The effort, when one is named.
+    /// The effort; `None` is the agent's default.
     pub effort: Option<String>,
-    /// The project's state.
     pub instance: Instance,
-    /// What of the agent's directory persists.
+    /// Which parts of the agent's directory persist.
     pub home: HomeMode,
     /// The home directory inside.
     pub home_directory: AbsPath,
-    /// The project.
     pub workspace: Workspace,
-    /// The view of the file system, in order.
+    /// The mounts of the file system, in order.
     pub mounts: Vec<Mount>,
-    /// Files made for the run, laid over the mounts.
+    /// Files generated for the run, placed over the mounts.
     pub files: Vec<PlannedFile>,
-    /// The whole environment.
     pub env: Vec<EnvEntry>,
-    /// What can be reached.
     pub egress: Egress,
-    /// Where the model's credential is looked for, in order; it stays outside.
+    /// Where to look for the model's credential, in order; it stays outside.
     pub model_credentials: Vec<String>,
-    /// What the model's provider may do on its own machines; nothing that is not named.
+    /// Tools that the model's provider may run on its own machines; no others.
     pub provider_tools: Vec<String>,
-    /// Other credentials that stay outside.
+    /// Other credentials that stay outside the sandbox.
     pub credentials: Vec<Credential>,
     /// Keys that ssh inside can sign with.
     pub ssh: Vec<SshEntry>,
-    /// What the run may use up.
     pub limits: Limits,
-    /// Skills.
     pub skills: Vec<Skill>,
-    /// MCP servers.
     pub mcp: Vec<McpServer>,
-    /// Plugins.
     pub plugins: Vec<Plugin>,
-    /// The first message.
     pub prompt: Option<Prompt>,
-    /// The agent's command line inside. No shell ever sees it.
+    /// The agent's command line inside. It never passes through a shell.
     pub argv: Vec<String>,
-    /// What the agent will be refused.
     pub refused: Vec<Refusal>,
-    /// Files of the project that are run or read outside to get values, by content.
+    /// Files of the project that are run or read outside the sandbox to get values, with digests of their content.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub used_outside: Vec<UsedOutside>,
 }
 
 impl Egress {
-    /// Whether anything but the model can be reached.
+    /// Whether anything except the model can be reached.
     #[must_use]
     pub fn opens(&self) -> bool {
         self.rules.iter().any(|rule| rule.effect == RuleEffect::Allow)
@@ -523,16 +487,17 @@ impl Egress {
 }
 
 impl Plan {
-    /// Whether there is a proxy inside. A test has one although nothing can be reached: what is refused is evidence.
+    /// Whether there is a proxy inside. A test always has one, because refused requests are evidence.
     #[must_use]
     pub fn has_proxy(&self) -> bool {
         self.egress.opens() || self.purpose == Purpose::Test
     }
 
-    /// The digest of the plan: equal plans have equal digests, literals included, though no literal is printed.
+    /// The digest of the plan. Equal plans have equal digests; literals are included, although they are never
+    /// printed.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        // A plan has only texts for names, and can always be written.
+        // All keys of a plan are strings, so serialisation does not fail.
         let shown = serde_json::to_string(self).unwrap_or_default();
         let literals: Vec<(&EnvName, &str)> = self
             .env

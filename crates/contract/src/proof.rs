@@ -1,36 +1,34 @@
-//! What was proved about the walls, and what this machine can build them with.
+//! Results of `belljar prove` and `belljar doctor`.
 
 use crate::ExitCode;
 use serde::Serialize;
 
-/// What was seen of a probe on one side.
+/// The observed result of a probe on the host or inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Sight {
-    /// It went through.
+    /// It succeeded.
     Open {
-        /// How that was seen.
+        /// How that was observed.
         how: String,
     },
-    /// It went through, and belljar reported it.
+    /// It succeeded, and belljar reported it.
     Reported {
-        /// How that was seen.
+        /// How that was observed.
         how: String,
     },
-    /// It did not.
     Closed {
-        /// How that was seen.
+        /// How that was observed.
         how: String,
     },
-    /// Nothing was seen.
+    /// There is no result.
     Unseen {
-        /// Why not.
+        /// Why there is none.
         why: String,
     },
 }
 
 impl Sight {
-    /// One word.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -41,7 +39,7 @@ impl Sight {
         }
     }
 
-    /// How it was seen, or why not.
+    /// How it was observed, or why there is no result.
     #[must_use]
     pub fn how(&self) -> &str {
         match self {
@@ -51,25 +49,24 @@ impl Sight {
     }
 }
 
-/// What a row comes to.
+/// The conclusion from one probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Open on the host, closed inside: there is a wall.
+    /// Open on the host and closed inside, so the sandbox prevents it.
     Closed,
-    /// It happened, and belljar reported it to the user: nothing prevents it.
+    /// It succeeded inside, and belljar reported it to the user: nothing prevents it.
     Reported,
-    /// Open inside.
     Open,
-    /// Closed on the bare host already, so being closed inside shows no wall.
+    /// Closed on the host already, so closed inside proves nothing.
     ProvesNothing,
-    /// Nothing was seen inside.
+    /// There is no result inside.
     Unseen,
-    /// What must work inside works.
+    /// Something that must work inside works.
     Works,
-    /// What must work inside does not.
+    /// Something that must work inside does not work.
     Broken,
-    /// Open inside on purpose.
+    /// Open inside by design.
     Given,
 }
 
@@ -90,26 +87,21 @@ impl Verdict {
     }
 }
 
-/// One probe and what became of it.
+/// One probe and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ProofRow {
-    /// Its name.
     pub id: String,
-    /// What is tried.
+    /// What is attempted.
     pub what: String,
-    /// What must be seen inside.
+    /// The result that is required inside.
     pub expected: String,
-    /// Why it matters.
     pub why: String,
-    /// On the bare host.
+    /// The result on the host without a sandbox.
     pub host: Sight,
-    /// Inside.
     pub inside: Sight,
-    /// What it comes to.
     pub verdict: Verdict,
 }
 
-/// Everything that was tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Proof {
     /// The rows, in order.
@@ -117,13 +109,14 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// How many rows came to this.
+    /// The number of rows with this verdict.
     #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 
-    /// The status that goes with it. What is only reported is neither closed nor a failure. Not having seen is not a pass, and neither is having shown no wall at all.
+    /// The exit code. A row that is only reported is neither closed nor a failure. A probe without a result does not
+    /// pass, and neither does a proof without any closed row.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
         if self.count(Verdict::Open) + self.count(Verdict::Broken) > 0 {
@@ -136,29 +129,27 @@ impl Proof {
     }
 }
 
-/// One thing that `doctor` looked at.
+/// One check of `doctor`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Checkup {
-    /// Its name.
     pub id: &'static str,
-    /// How it is.
     pub state: CheckupState,
-    /// What was seen.
+    /// What was observed.
     pub seen: String,
-    /// What is lost without it; empty where nothing is.
+    /// What does not work without it; empty if nothing is affected.
     pub loses: String,
-    /// What to do, a line each.
+    /// How to fix it, one line each.
     pub fix: Vec<String>,
 }
 
-/// How something is.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckupState {
     /// As it should be.
     Good,
-    /// Not there, and a plan can do without.
+    /// Missing, but the default plan does not need it.
     Absent,
-    /// Not there, and the default plan cannot be honoured.
+    /// Missing, and the default plan cannot be honoured.
     Bad,
 }

@@ -1,4 +1,4 @@
-//! Sizes, time spans, processor shares and money, parsed from what a person writes.
+//! Sizes, time spans, processor shares and money, parsed from text that people write.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -7,24 +7,22 @@ use std::time::Duration;
 /// Why a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// Not of the form at all.
     #[error("expected {expected}")]
     Form {
-        /// The form, with an example.
+        /// The expected form, with an example.
         expected: &'static str,
     },
-    /// A unit nobody knows.
     #[error("`{unit}` is not a unit; units are {known}")]
     Unit {
-        /// What was written.
+        /// The unit as written.
         unit: String,
         /// The units there are.
         known: &'static str,
     },
-    /// Zero, which would mean "nothing at all" to one reader and "no limit" to another.
+    /// Zero could be read as "nothing at all" or as "no limit".
     #[error("a limit must be greater than zero")]
     Zero,
-    /// Above zero, but less than can be counted.
+    /// Above zero, but below the smallest unit.
     #[error("the value is too small")]
     Small,
     /// `nan`.
@@ -52,7 +50,7 @@ impl ByteSize {
     /// Reads `512M`, `4G`, `4GiB`, `1048576`.
     ///
     /// # Errors
-    /// When it is not such a text, is zero, or does not fit.
+    /// When the text has another form, is zero, or does not fit.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let (number, unit) = split(text).ok_or(QuantityError::Form { expected: SIZE_FORM })?;
         let shift = match unit {
@@ -86,20 +84,19 @@ const TIME_FORM: &str = "a time such as `90s`, `30m` or `1h30m`";
 const TIME_UNITS: &str = "`s`, `m`, `h` and `d`";
 
 impl TimeSpan {
-    /// So many hours; no span is empty.
+    /// Panics for 0.
     #[must_use]
     pub const fn hours(hours: u64) -> Self {
-        assert!(hours > 0, "a time span is not empty");
+        assert!(hours > 0, "time span must not be empty");
         Self(hours * 3600)
     }
 
-    /// As the standard library has it.
     #[must_use]
     pub const fn duration(self) -> Duration {
         Duration::from_secs(self.0)
     }
 
-    /// Reads `90s`, `30m`, `1h30m`, `2d`. A bare number is refused, because nobody remembers its unit.
+    /// Reads `90s`, `30m`, `1h30m`, `2d`. A number without a unit is rejected, because its unit would be ambiguous.
     ///
     /// # Errors
     /// When it is not such a text, is zero, or does not fit.
@@ -157,10 +154,8 @@ impl Cpus {
         self.0
     }
 
-    /// Takes a number of processors.
-    ///
     /// # Errors
-    /// When it is not above zero, or above 4096.
+    /// When the number is not above zero, or above 4096.
     pub fn new(number: f64) -> Result<Self, QuantityError> {
         let milli = scaled(number, 1e3, 4096.0)?;
         u32::try_from(milli).map(Self).map_err(|_large| QuantityError::Large)
@@ -184,10 +179,8 @@ impl Usd {
         self.0
     }
 
-    /// Takes an amount in dollars.
-    ///
     /// # Errors
-    /// When it is not above zero, or above a million.
+    /// When the amount is not above zero, or above a million.
     pub fn new(dollars: f64) -> Result<Self, QuantityError> {
         scaled(dollars, 1e6, 1_000_000.0).map(Self)
     }
@@ -212,7 +205,7 @@ macro_rules! serialize_as_text {
 }
 serialize_as_text!(ByteSize, TimeSpan, Cpus, Usd);
 
-/// The number in front and the unit behind it; the number is `None` when it does not fit.
+/// Splits into the number and its unit; the number is `None` if it does not fit.
 fn split(text: &str) -> Option<(Option<u64>, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

@@ -1,7 +1,7 @@
-//! Which requests to a host are allowed: by method and by path.
+//! Which requests to a host are allowed, by method and path.
 //!
-//! A path is compared only in its one spelling, and a spelling that two programs could read as two paths is refused,
-//! not repaired: what was checked must be what the other side understands.
+//! Paths are compared only in normal form. A path that two programs could interpret differently is refused, not
+//! repaired, because the server must see the same path that was checked.
 
 mod path;
 
@@ -11,17 +11,17 @@ use crate::{DenialReason, Destination, Egress, EgressPolicy, EgressRule, RuleEff
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// A method, as it is written: `GET`.
+/// An HTTP method in capitals, such as `GET`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Method(String);
 
-/// Why a text is no method.
+/// Why a text is not a method.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a method: write `GET`, `POST` and the like in capitals")]
 pub struct MethodError(pub String);
 
 impl Method {
-    /// Takes capital letters, 1 to 20 of them; no method in use has anything else.
+    /// Accepts 1 to 20 capital letters; no method in use has other characters.
     ///
     /// # Errors
     /// For every other text.
@@ -43,32 +43,29 @@ impl Serialize for Method {
     }
 }
 
-/// Which methods a rule speaks of.
+/// The methods that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Methods {
-    /// All.
     Any,
-    /// These; an empty list is none.
+    /// These methods; an empty list matches nothing.
     Only(Vec<Method>),
 }
 
-/// Which paths a rule speaks of.
+/// The paths that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Paths {
-    /// All.
     Any,
-    /// Those that match one of these; an empty list is none.
+    /// Paths that match one of these; an empty list matches nothing.
     Only(Vec<PathPattern>),
 }
 
-/// The requests that a rule speaks of.
+/// The requests that a rule applies to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RequestRule {
-    /// By method.
     pub methods: Methods,
-    /// By path; what stands behind `?` is not looked at.
+    /// By path; the query is ignored.
     pub paths: Paths,
 }
 
@@ -104,28 +101,24 @@ impl fmt::Display for RequestRule {
 /// A request that a rule allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestAdmission<'r> {
-    /// The rule.
     pub rule: &'r EgressRule,
-    /// The path in the spelling that was checked, where paths matter: it is the one to be sent.
+    /// The normalised path that was checked, if a rule looks at paths. This is the path to send.
     pub path: Option<RequestPath>,
 }
 
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestDenial {
-    /// No rule speaks of the host.
+    /// No rule matches the host.
     NoRule,
     /// A rule denies such requests.
-    Denied {
-        /// Its id.
-        rule: String,
-    },
-    /// Rules allow the host, and none of them this request.
+    Denied { rule: String },
+    /// Rules allow the host, but none of them allows this request.
     NotAllowed {
-        /// Their ids, each with what it allows.
+        /// Their ids, each with a description of what it allows.
         rules: Vec<(String, String)>,
     },
-    /// The path has no single meaning, and paths matter here.
+    /// The path is ambiguous, and a rule for the host looks at paths.
     Path {
         /// The first rule that looks at paths.
         rule: String,
@@ -135,7 +128,7 @@ pub enum RequestDenial {
 }
 
 impl RequestDenial {
-    /// The rule that a log line names.
+    /// The rule to name in a log line.
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
         match self {
@@ -161,10 +154,10 @@ impl fmt::Display for RequestDenial {
     }
 }
 
-/// Decides on one request to a destination. `path` is the path alone, without the query.
+/// Decides on one request to a destination. `path` does not include the query.
 ///
 /// # Errors
-/// The refusal. Deny wins, and a path that cannot be compared is refused as soon as one rule for the host has paths.
+/// The refusal. A deny rule wins. A path that cannot be normalised is refused if any rule for the host has paths.
 pub fn request_allowed<'r>(
     rules: &'r [EgressRule],
     destination: &Destination,
@@ -196,13 +189,13 @@ pub fn request_allowed<'r>(
     Err(if rules.is_empty() { RequestDenial::NoRule } else { RequestDenial::NotAllowed { rules } })
 }
 
-/// Whether the requests to a destination have to be looked at.
+/// Whether a rule for the destination looks at single requests.
 #[must_use]
 pub fn requests_matter(rules: &[EgressRule], destination: &Destination) -> bool {
     rules.iter().any(|rule| rule.request.is_some() && names(rule, destination))
 }
 
-/// Whether a rule speaks of the destination: the policy of hosts is asked, so that there is one answer.
+/// Whether a rule matches the destination. Uses the egress policy, so that both always agree.
 fn names(rule: &EgressRule, destination: &Destination) -> bool {
     let alone = EgressPolicy::new(&Egress { model: false, rules: vec![rule.clone()] });
     match alone.admit(destination) {

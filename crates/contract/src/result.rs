@@ -6,33 +6,27 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What one run of a scenario gave.
+/// The result of one run of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioResult {
-    /// The scenario's name.
     pub scenario: String,
-    /// The scenario's file. A skill that is tried without a scenario has none.
+    /// The scenario's file; `None` for a skill that is tried without a scenario.
     pub file: Option<AbsPath>,
-    /// What follows from the checks; null where the scenario did not run.
+    /// The conclusion from the checks; null if the scenario did not run.
     pub conclusion: Option<Conclusion>,
-    /// The exit status that goes with it.
     pub exit_code: u8,
-    /// The checks of the author, in their order.
+    /// The checks of the scenario, in order.
     pub checks: Vec<CheckResult>,
-    /// Whatever else was noticed.
     pub signals: Vec<Signal>,
-    /// The last events before it went wrong, where it did.
+    /// The last events before the failure; empty without one.
     pub moment: Vec<String>,
-    /// How long the run took.
     pub duration_ms: Option<u64>,
-    /// What the run used.
     pub metrics: Option<Metrics>,
-    /// The digest of the plan that it ran under.
     pub plan: Option<Digest>,
     /// The directory of the run.
     pub directory: Option<AbsPath>,
-    /// Refused destinations, a sentence each.
+    /// Refused destinations, one sentence each.
     pub denied: Vec<String>,
     /// Problems with the model that only the user can solve, each with a hint.
     pub warnings: Vec<(String, String)>,
@@ -40,27 +34,25 @@ pub struct ScenarioResult {
     pub limits_reached: Vec<ReachedLimit>,
     /// A note about the agent's version.
     pub notice: Option<String>,
-    /// How long the whole attempt took, where a suite ran it.
+    /// The time of the whole attempt, if a suite ran it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
-    /// Why the scenario did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorText>,
-    /// What is wrong with its files, as [`crate::Diagnostic::to_json`] writes it.
+    /// Problems in its files, as [`crate::Diagnostic::to_json`] writes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<Value>,
 }
 
-/// An error for machines: what went wrong, why, and what to do.
+/// An error for machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorText {
-    /// What went wrong.
     pub message: String,
-    /// Why, the outermost cause first.
+    /// The causes, outermost first.
     #[serde(default)]
     pub causes: Vec<String>,
-    /// What to do.
+    /// How to fix it.
     #[serde(default)]
     pub hints: Vec<String>,
 }
@@ -91,17 +83,15 @@ impl ScenarioResult {
         }
     }
 
-    /// Checks that did not pass.
     pub fn unmet_checks(&self) -> impl Iterator<Item = &CheckResult> {
         self.checks.iter().filter(|check| check.outcome != Outcome::Pass)
     }
 
-    /// Signals that keep the run from passing.
+    /// Signals that prevent the run from passing.
     pub fn weighty_signals(&self) -> impl Iterator<Item = &Signal> {
         self.signals.iter().filter(|signal| signal.weight != SignalWeight::Warn)
     }
 
-    /// Whether everything passed.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.exit_code == ExitCode::Passed.code()
@@ -114,25 +104,23 @@ impl ScenarioResult {
 pub struct SuiteResults {
     /// One for each run of a scenario, in order.
     pub results: Vec<ScenarioResult>,
-    /// How many passed.
     pub passed: usize,
     /// How many did not.
     pub failed: usize,
 }
 
 impl SuiteResults {
-    /// Counts results.
     #[must_use]
     pub fn new(results: Vec<ScenarioResult>) -> Self {
         let passed = results.iter().filter(|result| result.passed()).count();
         Self { passed, failed: results.len() - passed, results }
     }
 
-    /// One exit status for all.
+    /// The worst exit code of all results.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
         let exits = self.results.iter().map(|result| ExitCode::from_status(result.exit_code.into()));
-        // A status that no verb has is a fault of the worker.
+        // A status that belljar does not use means that the worker is faulty.
         ExitCode::worst(exits.map(|exit| exit.unwrap_or(ExitCode::Bug)))
     }
 }

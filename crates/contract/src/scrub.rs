@@ -1,9 +1,10 @@
-//! Takes known secrets out of texts: the one search, for what comes back from the world and for what is written down.
+//! Removes known secrets from texts: the one search for data that comes from outside and for data that is written to
+//! disk.
 //!
-//! A value is looked for as it is and as encoders write it: base64 at any alignment, percent-encoded, escaped in JSON,
-//! in hexadecimal. Whole texts are searched for dumps of bytes, too; streams are not, because a dump has no end that could
-//! be waited for. A value that was transformed in another way is not found; what keeps a secret out of the
-//! sandbox is that it is never sent there.
+//! A value is searched for as it is and in common encodings: base64 at any alignment, percent-encoding, JSON escapes,
+//! hexadecimal. Whole texts are also searched for hex dumps; streams are not, because a stream cannot wait for the
+//! end of a dump. A value that was transformed in another way is not found. Redaction is a second line of defence: a
+//! secret is kept out of the sandbox by never sending it there.
 
 mod dumps;
 mod forms;
@@ -18,13 +19,13 @@ use std::sync::Arc;
 use wrapped::{Begin, Wrapped};
 use zeroize::Zeroizing;
 
-/// Shorter values are in too many innocent texts.
+/// Shorter values occur in too many unrelated texts.
 pub const SCRUBBED_MIN: usize = 5;
 
-/// Longer values would make the search itself too large.
+/// Longer values would make the search too large.
 pub const SCRUBBED_MAX: usize = 64 << 10;
 
-/// Why a secret is not looked for.
+/// Why a secret is not searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unsearchable {
@@ -32,14 +33,14 @@ pub enum Unsearchable {
     Short,
     /// It has more than [`SCRUBBED_MAX`] bytes.
     Long,
-    /// It is a word or a number that innocent texts contain.
+    /// It is a word or a number that unrelated texts contain.
     Common,
-    /// The place that holds it is too large to be searched, or cannot be parsed.
+    /// The file that contains it is too large to be searched, or cannot be parsed.
     Unread,
 }
 
 impl Unsearchable {
-    /// Why a value of this length is not looked for.
+    /// Why a value of this length is not searched for.
     #[must_use]
     pub const fn by_length(length: usize) -> Option<Self> {
         match length {
@@ -61,51 +62,50 @@ impl Unsearchable {
     }
 }
 
-/// A secret that is not looked for: the user should hear of it.
+/// A secret that is not searched for, for a warning to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsearched {
-    /// The secret's name.
     pub name: String,
-    /// Why.
     pub why: Unsearchable,
 }
 
 impl fmt::Display for Unsearched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not taken out of texts: {}", self.name, self.why.describe())
+        write!(f, "`{}` is not redacted: {}", self.name, self.why.describe())
     }
 }
 
 /// Replaces secrets by `[redacted:NAME]`.
 pub struct Scrubber {
-    /// What is looked for, sorted.
+    /// The searched forms, sorted.
     patterns: Vec<Zeroizing<Vec<u8>>>,
-    /// For each of them the longest of the others that it begins with.
+    /// For each pattern the longest other pattern that is a prefix of it.
     within: Vec<Option<usize>>,
-    /// What stands in its place, in the same order.
+    /// The replacement for each pattern, in the same order.
     marks: Vec<Arc<str>>,
-    /// What is looked for over the ends of lines, and what stands in its place.
+    /// Forms that may be broken over lines, with their replacements.
     wrapped: Vec<(Wrapped, Arc<str>)>,
     dumps: Dumps,
     longest: usize,
-    /// A bit for each three bytes that a pattern begins with. Texts have few such places, and only there is looked closer.
+    /// A bit for each three-byte prefix of a pattern. Few places of a text have one, and only those are examined
+    /// further.
     beginnings: Zeroizing<Vec<u64>>,
-    /// A bit for each three bytes that stand anywhere in the first `shortest` bytes of a pattern.
+    /// A bit for each three bytes that occur anywhere in the first `shortest` bytes of a pattern.
     inner: Zeroizing<Vec<u64>>,
-    /// Of all patterns.
+    /// The length of the shortest pattern.
     shortest: usize,
 }
 
-/// How bytes begin, where what completes a value may be longer than it need be.
+/// How bytes compare with the beginning of a value whose end may be ambiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BeginsWith {
-    /// With the value, up to this place.
+    /// They begin with the value, which ends here.
     Whole(usize),
-    /// With the value, up to this place, and more of it may follow.
+    /// They begin with the value, which ends here, and more bytes may extend it.
     Growing(usize),
-    /// They end before it does.
+    /// They end before the value does.
     Unfinished,
-    /// With something else.
+    /// They begin with something else.
     Other,
 }
 
@@ -116,8 +116,8 @@ struct Found<'s> {
     end: usize,
 }
 
-/// For each of sorted patterns the longest of the others that it begins with: it stands before it, and is one of those that
-/// the pattern before it begins with, or that one itself.
+/// For each of the sorted patterns the longest other pattern that is a prefix of it. That pattern sorts before it,
+/// and is the previous pattern or one of that pattern's prefixes.
 fn within(patterns: &[Zeroizing<Vec<u8>>]) -> Vec<Option<usize>> {
     let mut out: Vec<Option<usize>> = Vec::with_capacity(patterns.len());
     for (at, pattern) in patterns.iter().enumerate() {
@@ -130,11 +130,11 @@ fn within(patterns: &[Zeroizing<Vec<u8>>]) -> Vec<Option<usize>> {
     out
 }
 
-/// No form of a value is shorter.
+/// No form of a value is shorter than this.
 const BEGINNING: usize = 3;
 const BEGINNINGS: usize = 1 << 10;
 
-/// The place of three bytes among the bits. Others may share it.
+/// The bit for three bytes. Other bytes may share it.
 fn beginning(bytes: [u8; BEGINNING]) -> (usize, u64) {
     let [first, second, third] = bytes.map(u32::from);
     let mixed = (first << 16 | second << 8 | third).wrapping_mul(0x9e37_79b1) >> 16;
@@ -147,7 +147,7 @@ fn has(bits: &[u64], bytes: [u8; BEGINNING]) -> bool {
 }
 
 impl Scrubber {
-    /// Looks for nothing: where there is no secret.
+    /// A scrubber without secrets; it changes nothing.
     #[must_use]
     pub fn nothing() -> Self {
         let bits = || Zeroizing::new(Vec::new());
@@ -164,7 +164,7 @@ impl Scrubber {
         }
     }
 
-    /// Looks for these, and tells which of them it will not. An empty value is no secret.
+    /// A scrubber for these secrets, and the ones that it does not search for. Empty values are ignored.
     #[must_use]
     pub fn new<'s>(secrets: impl IntoIterator<Item = (&'s str, &'s Secret)>) -> (Self, Vec<Unsearched>) {
         let mut found: Vec<(Zeroizing<Vec<u8>>, Arc<str>)> = Vec::new();
@@ -185,12 +185,12 @@ impl Scrubber {
             wrapped.extend(forms::wrapped(secret.expose()).into_iter().map(|text| (text, Arc::clone(&mark))));
         }
         found.sort_by(|left, right| (&*left.0, &left.1).cmp(&(&*right.0, &right.1)));
-        // The same value under two names goes by the first of them.
+        // A value with two names is replaced by the first name.
         found.dedup_by(|later, first| later.0 == first.0);
         let (patterns, marks): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let lengths = patterns.iter().map(|pattern| pattern.len());
         let longest = lengths.chain(wrapped.iter().map(|(text, _)| text.longest())).max().unwrap_or(0);
-        // Each wrapped text is a pattern too, without the ends of lines.
+        // A wrapped text is also a pattern without the line breaks.
         let shortest = patterns.iter().map(|pattern| pattern.len()).min().unwrap_or(0).max(BEGINNING);
         let mut beginnings = Zeroizing::new(vec![0; BEGINNINGS]);
         let mut inner = Zeroizing::new(vec![0; BEGINNINGS]);
@@ -212,11 +212,11 @@ impl Scrubber {
         (Self { patterns, within, marks, wrapped, dumps, longest, beginnings, inner, shortest }, unsearched)
     }
 
-    /// The forms of a value that every search covers, but for those broken over lines. A form that begins with another
-    /// one is left out: whatever contains it contains the other.
+    /// The forms of a value that every search covers, except those broken over lines. A form that begins with another
+    /// form is left out, because any text that contains it contains the other.
     #[must_use]
     pub fn forms(secret: &Secret) -> Vec<Zeroizing<Vec<u8>>> {
-        // They are sorted, so the form that another begins with stands before it.
+        // The forms are sorted, so a prefix comes before the forms that it begins.
         let mut kept: Vec<Zeroizing<Vec<u8>>> = Vec::new();
         for form in forms::forms(secret.expose()) {
             if kept.last().is_none_or(|last| !form.starts_with(last)) {
@@ -226,7 +226,7 @@ impl Scrubber {
         kept
     }
 
-    /// The text without secrets.
+    /// The text with all secrets replaced.
     #[must_use]
     pub fn scrub(&self, text: &str) -> String {
         match self.scrub_bytes(text.as_bytes()) {
@@ -235,7 +235,7 @@ impl Scrubber {
         }
     }
 
-    /// The bytes without secrets; nothing when there is none in them.
+    /// The bytes with all secrets replaced; `None` if there are none.
     #[must_use]
     pub fn scrub_bytes(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let dumps = self.dumps.find(bytes);
@@ -254,7 +254,7 @@ impl Scrubber {
         Some(out)
     }
 
-    /// The same without a search for dumps.
+    /// The same without a search for hex dumps.
     fn scrub_plain(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut found = self.next(bytes, 0, bytes.len())?;
         let mut out = Vec::with_capacity(bytes.len());
@@ -272,30 +272,30 @@ impl Scrubber {
         Some(out)
     }
 
-    /// Scrubs what comes in pieces.
+    /// A stream that redacts data that arrives in pieces.
     #[must_use]
     pub fn stream(self: &Arc<Self>) -> ScrubStream {
         ScrubStream { scrubber: Arc::clone(self), held: Zeroizing::new(Vec::new()) }
     }
 
-    /// Scrubs what comes in pieces and need not leave at once.
+    /// The same for data that need not be passed on immediately.
     #[must_use]
     pub fn patient_stream(self: &Arc<Self>) -> PatientScrubStream {
         PatientScrubStream { plain: self.stream(), held: Zeroizing::new(Vec::new()) }
     }
 
-    /// The first pattern that begins at or behind `from` and before `until`; of several there, the longest.
+    /// The first pattern that begins in `from..until`; the longest one if several begin there.
     fn next(&self, bytes: &[u8], from: usize, until: usize) -> Option<Found<'_>> {
         if self.patterns.is_empty() {
             return None;
         }
         let stride = self.shortest - BEGINNING + 1;
-        // What begins later has no room.
+        // A pattern that begins later does not fit.
         let until = until.min((bytes.len() + 1).saturating_sub(self.shortest));
         let mut from = from;
         while from < until {
-            // Every pattern that begins from here up to there has these three bytes in its first `shortest`: where they
-            // are in none, all of those places are passed over at once.
+            // Every pattern that begins between here and `ahead` has these three bytes in its first `shortest` bytes.
+            // If no pattern has them there, all of these positions are skipped at once.
             let ahead = from + stride - 1;
             let three = bytes.get(ahead..).and_then(|rest| rest.first_chunk());
             let to = ahead + 1;
@@ -310,7 +310,7 @@ impl Scrubber {
         None
     }
 
-    /// The longest pattern that stands here.
+    /// The longest pattern at this position.
     fn longest_at(&self, bytes: &[u8], start: usize) -> Option<Found<'_>> {
         let text = &bytes[start..];
         if !self.may_begin(text) {
@@ -321,13 +321,14 @@ impl Scrubber {
             Begin::Whole(length) => Some(found(mark, length)),
             Begin::Unfinished | Begin::Other => None,
         });
-        // Whatever pattern the text begins with, the last one that is not larger than the text begins with it too.
+        // If any pattern is a prefix of the text, it is also a prefix of the last pattern that is not larger than the
+        // text.
         let mut last = self.patterns.partition_point(|pattern| pattern.as_slice() <= text).checked_sub(1);
         while let Some(pattern) = last.filter(|pattern| !text.starts_with(&self.patterns[*pattern])) {
             last = self.within[pattern];
         }
         let plain = last.map(|pattern| found(&self.marks[pattern], self.patterns[pattern].len()));
-        // The same value under two names goes by the first of them.
+        // A value with two names is replaced by the first name.
         plain.into_iter().chain(wrapped).max_by_key(|found| (found.end, Reverse(found.mark)))
     }
 
@@ -336,7 +337,7 @@ impl Scrubber {
         has(&self.beginnings, *first)
     }
 
-    /// Where, at or behind `from`, the text begins that may be the beginning of a pattern: what follows may complete it.
+    /// The position, from `from` on, where the text may be the beginning of a pattern that later bytes complete.
     fn unfinished(&self, bytes: &[u8], from: usize) -> usize {
         let earliest = bytes.len().saturating_sub(self.longest.saturating_sub(1)).max(from);
         (earliest..bytes.len()).find(|at| self.begins_a_pattern(&bytes[*at..])).unwrap_or(bytes.len())
@@ -346,7 +347,7 @@ impl Scrubber {
         if !self.may_begin(bytes) {
             return false;
         }
-        // The first pattern that is larger; every pattern that goes on from these bytes is, and stands next to it.
+        // The first larger pattern; every pattern that continues these bytes is larger and adjacent to it.
         let next = self.patterns.partition_point(|pattern| pattern.as_slice() <= bytes);
         self.patterns.get(next).is_some_and(|pattern| pattern.starts_with(bytes))
             || self.wrapped.iter().any(|(wrapped, _)| wrapped.begin(bytes) == Begin::Unfinished)
@@ -354,13 +355,13 @@ impl Scrubber {
 }
 
 impl fmt::Debug for Scrubber {
-    /// Not even how many.
+    /// Does not even reveal the number of secrets.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Scrubber(…)")
     }
 }
 
-/// Scrubs a stream that nobody waits for, dumps of bytes included. It may hold back a few lines.
+/// Redacts a stream without latency requirements, including hex dumps. It may hold back a few lines.
 #[derive(Debug)]
 pub struct PatientScrubStream {
     plain: ScrubStream,
@@ -368,7 +369,7 @@ pub struct PatientScrubStream {
 }
 
 impl PatientScrubStream {
-    /// Takes a piece; what may leave by now.
+    /// Adds a piece and returns the bytes that can be passed on.
     #[must_use]
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         let plain = self.plain.push(piece);
@@ -380,7 +381,7 @@ impl PatientScrubStream {
         scrubber.scrub_bytes(&gone).unwrap_or_else(|| gone.to_vec())
     }
 
-    /// What is left when nothing more comes.
+    /// The remaining bytes at the end of the stream.
     #[must_use]
     pub fn finish(&mut self) -> Vec<u8> {
         let last = self.plain.finish();
@@ -390,7 +391,7 @@ impl PatientScrubStream {
     }
 }
 
-/// Scrubs a stream. It holds back the bytes that may be the beginning of a secret, and no others.
+/// Redacts a stream. It holds back only bytes that may be the beginning of a secret.
 #[derive(Debug)]
 pub struct ScrubStream {
     scrubber: Arc<Scrubber>,
@@ -398,8 +399,8 @@ pub struct ScrubStream {
 }
 
 impl ScrubStream {
-    /// Whether a piece may leave as it is: nothing is held back, and nothing in it is a secret or may become one. Such a
-    /// piece need not be given to [`ScrubStream::push`].
+    /// Whether a piece can be passed on unchanged: nothing is held back, and the piece contains no secret or
+    /// beginning of one. Such a piece need not be given to [`ScrubStream::push`].
     #[must_use]
     pub fn lets_pass(&self, piece: &[u8]) -> bool {
         self.held.is_empty()
@@ -407,7 +408,7 @@ impl ScrubStream {
             && self.scrubber.unfinished(piece, 0) == piece.len()
     }
 
-    /// Takes a piece; what may leave by now.
+    /// Adds a piece and returns the bytes that can be passed on.
     #[must_use]
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         if self.scrubber.patterns.is_empty() {
@@ -419,7 +420,7 @@ impl ScrubStream {
         let mut out = Vec::with_capacity(bytes.len());
         let mut at = 0;
         let mut hold = self.scrubber.unfinished(&bytes, 0);
-        // A pattern that begins at `hold` may still be completed by what follows, and be the longer one.
+        // A pattern that begins at `hold` may be completed by later bytes and be longer.
         while let Some(found) = self.scrubber.next(&bytes, at, hold) {
             out.extend_from_slice(&bytes[at..found.start]);
             out.extend_from_slice(found.mark.as_bytes());
@@ -433,7 +434,7 @@ impl ScrubStream {
         out
     }
 
-    /// What is left when nothing more comes.
+    /// The remaining bytes at the end of the stream.
     #[must_use]
     pub fn finish(&mut self) -> Vec<u8> {
         let held = Zeroizing::new(std::mem::take(&mut *self.held));

@@ -1,27 +1,26 @@
-//! A value that is never shown: the one type that secrets travel in.
+//! The one type for secret values. It is never printed.
 
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// A secret. It cannot be printed or serialised, and its memory is cleared when it goes.
+/// A secret. It cannot be printed or serialised, and its memory is cleared on drop.
 ///
-/// There is no `Clone`: a secret that two parts need is shared by `Arc`, so that one copy exists to be cleared.
+/// There is no `Clone`: a secret with two users is shared by `Arc`, so that there is only one copy to clear.
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// Takes a value over.
     #[must_use]
     pub fn new(value: impl Into<Vec<u8>>) -> Self {
         Self(Zeroizing::new(value.into()))
     }
 
-    /// The value, for the one place that has to send it. Never for a message, a log or a command line.
+    /// The value, for the code that has to send it. Never for a message, a log or a command line.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether there is nothing in it: an empty secret is a missing one.
+    /// Whether it is empty. An empty secret counts as missing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -29,7 +28,7 @@ impl Secret {
 }
 
 impl fmt::Debug for Secret {
-    /// Not even its length.
+    /// Does not even reveal the length.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Secret(…)")
     }

@@ -1,4 +1,4 @@
-//! Public keys of ssh, and what is known about an `ssh` entry once its keys were looked up.
+//! ssh public keys, and the data that is looked up for an `ssh` entry at launch.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
@@ -6,47 +6,45 @@ use serde::{Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// Where the broker listens inside; what `SSH_AUTH_SOCK` says there.
+/// The path inside of the socket that signs for ssh; the value of `SSH_AUTH_SOCK`.
 pub const SSH_AGENT_SOCKET: &str = "/run/belljar/ssh-agent.sock";
-/// The longest blob that is taken for a key: twice an RSA key of 16384 bits.
+/// The maximum size of a key in bytes: twice an RSA key of 16384 bits.
 const BLOB_MAX: usize = 4096;
-/// The longest name of an algorithm, as the protocol has it.
+/// The maximum length of an algorithm name in the protocol.
 const ALGORITHM_MAX: usize = 64;
 
-/// A public key. It is whole: a known kind of blob, whose parts fill it exactly.
+/// A validated public key: a known type whose parts fill the blob exactly.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SshPublicKey {
     algorithm: String,
     blob: Vec<u8>,
 }
 
-/// Why something is not a public key.
+/// Why a text or blob is not a public key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshPublicKeyError {
-    /// Not a kind and a key.
-    #[error("a public key is written as `ssh-ed25519 AAAA…`")]
+    #[error("expected a public key such as `ssh-ed25519 AAAA…`")]
     Form,
-    /// The second word is not base64.
-    #[error("the key is not whole: it is not base64")]
+    #[error("the key is not valid base64")]
     Base64,
-    /// The parts do not fill the blob.
-    #[error("the key is not whole: something of it is missing, or too much")]
+    /// The parts do not fill the blob exactly.
+    #[error("the key is truncated or has trailing data")]
     Blob,
-    /// The word in front says something else than the key.
-    #[error("the key says that it is `{inside}`, not `{written}`")]
+    /// The algorithm in front of the key differs from the one in the key.
+    #[error("the key is of the type `{inside}`, not `{written}`")]
     Algorithm {
-        /// What stands in front.
+        /// The algorithm in front of the key.
         written: String,
-        /// What the key says.
+        /// The algorithm in the key.
         inside: String,
     },
-    /// A certificate, which is signed by an authority.
+    /// A certificate instead of a key.
     #[error("this is a certificate, not a public key")]
     Certificate,
 }
 
 impl SshPublicKey {
-    /// Reads a line as a `.pub` file has it; a comment behind the key is dropped.
+    /// Parses a line of a `.pub` file; a comment after the key is dropped.
     ///
     /// # Errors
     /// See [`SshPublicKeyError`].
@@ -69,7 +67,7 @@ impl SshPublicKey {
         Ok(key)
     }
 
-    /// Takes a key as it is on the wire.
+    /// Validates a key in its wire format.
     ///
     /// # Errors
     /// See [`SshPublicKeyError`].
@@ -95,19 +93,19 @@ impl SshPublicKey {
         Ok(Self { algorithm, blob: blob.to_vec() })
     }
 
-    /// The kind, such as `ssh-ed25519`.
+    /// The algorithm, such as `ssh-ed25519`.
     #[must_use]
     pub fn algorithm(&self) -> &str {
         &self.algorithm
     }
 
-    /// The key as it is on the wire.
+    /// The key in its wire format.
     #[must_use]
     pub fn blob(&self) -> &[u8] {
         &self.blob
     }
 
-    /// The parts behind the kind, in the order of the wire.
+    /// The parts after the algorithm, in wire order.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = part(&self.blob).map_or(&[][..], |(_, rest)| rest);
         std::iter::from_fn(move || {
@@ -117,14 +115,14 @@ impl SshPublicKey {
         })
     }
 
-    /// `SHA256:…`, as ssh shows it.
+    /// `SHA256:…`, as ssh prints it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(&self.blob)))
     }
 }
 
-/// A length of four bytes and as many bytes, and what is behind them.
+/// Splits off a part: a length of four bytes and as many bytes.
 fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)
@@ -148,14 +146,14 @@ impl Serialize for SshPublicKey {
     }
 }
 
-/// What was looked up for an `ssh` entry at launch.
+/// Data that was looked up for an `ssh` entry at launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshFound {
     /// The alias of the entry.
     pub host: String,
-    /// The public half of its key.
+    /// The public part of its key.
     pub public_key: SshPublicKey,
-    /// The keys by which its host is known: the declared one, otherwise those of the user's known hosts.
+    /// The accepted host keys: the declared one, otherwise those of the user's known hosts.
     pub host_keys: Vec<SshPublicKey>,
 }
 
@@ -172,12 +170,12 @@ mod tests {
         assert_eq!(key.algorithm(), "ssh-ed25519");
         assert_eq!(key.parts().collect::<Vec<_>>(), [(0..32).collect::<Vec<u8>>()]);
         assert_eq!(SshPublicKey::from_blob(key.blob()), Ok(key.clone()));
-        // What `ssh-keygen -l` says of it.
+        // The fingerprint that `ssh-keygen -l` prints.
         assert_eq!(key.fingerprint(), "SHA256:ZkAslGjFiUHdGf/WUL8rQvkib4PTvQatUV0OUQSncCA");
     }
 
     #[test]
-    fn what_is_not_whole_is_no_key() {
+    fn incomplete_keys_are_rejected() {
         use SshPublicKeyError::{Algorithm, Base64, Blob, Certificate, Form};
         let parse = |text: &str| SshPublicKey::parse(text).unwrap_err();
         assert_eq!(parse(""), Form);

@@ -1,6 +1,6 @@
 //! A tape: the exchanges between an agent and its model, with everything that is needed to judge the run again.
 //!
-//! These are the nouns; `docs/reference/tape-format.md` describes the files they stand in.
+//! This module has the data types; `docs/reference/tape-format.md` describes the files.
 
 use crate::Digest;
 use serde::{Deserialize, Serialize};
@@ -10,19 +10,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Version of a tape. Readers refuse a larger one.
 pub const TAPE_FORMAT: u32 = 1;
 
-/// What `tape.json` says it is.
+/// The value of `kind` in `tape.json`.
 pub const TAPE_KIND: &str = "belljar-tape";
 
-/// More exchanges than this do not fit on a tape.
+/// The maximum number of exchanges on a tape.
 pub const TAPE_EXCHANGES: u64 = 5_000;
 
-/// A tape has at most this many bytes, all of its files together.
+/// The maximum size of a tape in bytes, all files together.
 pub const TAPE_BYTES: u64 = 200_000_000;
 
-/// The longest line of `exchanges.jsonl`.
+/// The maximum length of a line of `exchanges.jsonl` in bytes.
 pub const EXCHANGE_LINE: usize = 4 << 20;
 
-/// What `tape.json` holds.
+/// The content of `tape.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapeHead {
@@ -30,58 +30,55 @@ pub struct TapeHead {
     pub kind: String,
     /// [`TAPE_FORMAT`].
     pub format: u32,
-    /// The belljar that wrote it.
+    /// The version of belljar that wrote it.
     pub belljar: String,
     /// Milliseconds since 1970.
     pub recorded_at_ms: u64,
-    /// What was done.
     pub scenario: TapeScenario,
-    /// Who did it.
     pub agent: TapeAgent,
-    /// The plan, without what belongs to one machine, one user or one run.
+    /// The digest of the plan, without values of one machine, user or run.
     pub plan: Digest,
-    /// Where it was done, as far as that can matter.
+    /// Facts about the machine that may matter.
     pub environment: BTreeMap<String, String>,
-    /// What is made alike before requests are compared, in this order.
+    /// The normalisers applied to requests before they are compared, in this order.
     pub normalisers: Vec<String>,
-    /// How many lines `exchanges.jsonl` has.
+    /// The number of lines of `exchanges.jsonl`.
     pub exchanges: u64,
-    /// Every file but this one and the bodies.
+    /// Every file except this one and the bodies.
     pub parts: BTreeMap<String, TapePart>,
-    /// A search for the user and the machine in what was asked; none where there was no search.
+    /// The result of searching requests for names of the user and the machine; `None` if there was no search.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaks: Option<TapeLeaks>,
-    /// Keyed digests of the values that were redacted; none on tapes of versions that kept none.
+    /// Keyed digests of the redacted values; `None` on tapes of versions without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<TapeValues>,
-    /// The digest of all the above.
+    /// The digest of all members above.
     pub integrity: Digest,
 }
 
-/// Bytes of the window that a search rolls over a tape.
+/// The size in bytes of the window that a search rolls over a tape.
 pub const TAPE_WINDOW: usize = 16;
 
-/// The values that a recording redacted. Nobody can tell them from this without the key of the machine that recorded.
+/// The values that a recording redacted. They cannot be derived from this without the key of the recording machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapeValues {
-    /// Which key the digests were made with.
+    /// The id of the key that the digests were made with.
     pub key: String,
-    /// Makes the digests of this tape unlike those of others.
+    /// A salt, so that digests of different tapes are not comparable.
     pub salt: String,
-    /// The values.
     pub values: Vec<TapeValue>,
     /// Names of values that could not be redacted: too short, too long or too common.
     pub not_redacted: Vec<String>,
 }
 
-/// A value that was redacted.
+/// A redacted value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapeValue {
-    /// Its name, as the marks have it.
+    /// Its name in the redaction marks.
     pub name: String,
-    /// The value as it is and as encoders write it.
+    /// The value as it is and in common encodings.
     pub forms: Vec<TapeForm>,
 }
 
@@ -89,7 +86,7 @@ pub struct TapeValue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TapeForm {
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
     /// Sixteen bits of the keyed rolling hash of its first [`TAPE_WINDOW`] bytes.
     pub tag: u16,
@@ -107,7 +104,7 @@ impl TryFrom<String> for TapeForm {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        let fault = || "a form of a value is written `BYTES:TAG:DIGEST`".to_owned();
+        let fault = || "expected `BYTES:TAG:DIGEST`".to_owned();
         let mut parts = text.splitn(3, ':');
         let mut next = || parts.next().ok_or_else(fault);
         let (bytes, tag, digest) = (next()?, next()?, next()?);
@@ -120,23 +117,22 @@ impl TryFrom<String> for TapeForm {
     }
 }
 
-/// A search for the user and the machine in requests as they were sent.
+/// The result of searching unredacted requests for names of the user and the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapeLeaks {
-    /// What was looked for, by its kind: `user-name`, `home-path`, `host-name`.
+    /// The kinds that were searched for: `user-name`, `home-path`, `host-name`.
     pub sought: BTreeSet<String>,
-    /// What was found.
+    /// The kinds that were found, with their exchanges.
     pub found: BTreeSet<TapeLeak>,
 }
 
-/// Something of the user or the machine in a request. The value is not told.
+/// A name of the user or the machine in a request. The value is not stored.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapeLeak {
-    /// The exchange.
+    /// The number of the exchange.
     pub exchange: u64,
-    /// The kind.
     pub kind: String,
 }
 
@@ -144,29 +140,26 @@ pub struct TapeLeak {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapeScenario {
-    /// Its name.
     pub name: String,
-    /// Its file, as seen from the folder that the tape lies in.
+    /// Its file, relative to the directory that contains the tape.
     pub file: String,
-    /// Of its text.
+    /// The digest of its text.
     pub digest: Digest,
-    /// Of the text of its session, where it has one.
+    /// The digest of its session's text; `None` without a session.
     pub session: Option<Digest>,
-    /// Of the trees of its skills.
+    /// Digests of the trees of its skills.
     pub skills: BTreeMap<String, Digest>,
-    /// Of the trees of its plugins.
+    /// Digests of the trees of its plugins.
     pub plugins: BTreeMap<String, Digest>,
-    /// Where the skills lay for the agent, so that their use is seen again.
+    /// The paths of the skills inside, so that a replay recognises their use.
     pub places: Vec<TapeSkillPlace>,
 }
 
-/// Where a skill lay for the agent.
+/// The paths of a skill inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapeSkillPlace {
-    /// The skill.
     pub name: String,
-    /// Its folders.
     pub directories: Vec<String>,
 }
 
@@ -174,11 +167,10 @@ pub struct TapeSkillPlace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapeAgent {
-    /// Its kind.
     pub harness: String,
-    /// What it said of itself.
+    /// The version that the agent reported.
     pub version: Option<String>,
-    /// Of its program.
+    /// The digest of its program.
     pub program: Option<Digest>,
 }
 
@@ -186,14 +178,13 @@ pub struct TapeAgent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapePart {
-    /// Its length.
     pub bytes: u64,
-    /// Its content.
+    /// The digest of its content.
     pub digest: Digest,
 }
 
 impl TapeHead {
-    /// The digest of everything but the digest itself.
+    /// The digest of all members except the digest itself.
     #[must_use]
     pub fn reckoned(&self) -> Digest {
         let mut text = serde_json::to_value(self).unwrap_or_default();
@@ -204,7 +195,7 @@ impl TapeHead {
     }
 }
 
-/// A value as text that depends on nothing but the value: members sorted by their names, no blanks.
+/// A value as text that depends on the value only: members sorted by name, no white space.
 #[must_use]
 pub fn canonical_json(value: &Value) -> String {
     let mut text = String::new();
@@ -239,52 +230,47 @@ fn write_canonical(value: &Value, out: &mut String) {
     }
 }
 
-/// A request and its answer: a line of `exchanges.jsonl`.
+/// A request and its answer: one line of `exchanges.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// Its number in the order of arrival, from 0.
+    /// Its number in the order of arrival, counted from 0.
     pub seq: u64,
-    /// When it was asked, in milliseconds since the first.
+    /// Milliseconds since the first request.
     pub at_ms: u64,
-    /// Who asked.
+    /// The agent or sub-agent that sent the request.
     pub conversation: ConversationKey,
-    /// What was asked.
     pub request: ExchangeRequest,
-    /// What was answered; nothing where the connection was closed instead.
+    /// The answer; `None` if the connection was closed instead.
     pub answer: Option<ExchangeAnswer>,
 }
 
-/// One line of thought of an agent. Each has a cursor of its own when a tape is replayed.
+/// One conversation of an agent. Each has its own position when a tape is replayed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "who", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ConversationKey {
-    /// The agent itself.
+    /// The main agent.
     Main,
-    /// A sub-agent.
     SubAgent {
-        /// Its number in the order of first words, from 1.
+        /// Its number in the order of first requests, counted from 1.
         number: u32,
-        /// Of the first message that it was given, made canonical.
+        /// The digest of its first message in canonical form.
         first: Digest,
     },
 }
 
-/// A request of an exchange.
+/// The request of an exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeRequest {
-    /// The method.
     pub method: String,
-    /// Path and query.
     pub path: String,
-    /// Headers that say what is wanted.
+    /// The headers that affect the answer.
     pub headers: Vec<(String, String)>,
-    /// How the answer was wanted.
     pub delivery: ExchangeDelivery,
-    /// Ids of the recorded run that were made alike.
+    /// Ids of the recorded run that were normalised.
     pub ids: Vec<TapeId>,
-    /// The body, made canonical; its digest is what a request is found by.
+    /// The body in canonical form; a replay finds a request by its digest.
     pub body: BodyRef,
 }
 
@@ -292,39 +278,36 @@ pub struct ExchangeRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TapeId {
-    /// What made it alike.
+    /// The normaliser that replaced it.
     pub normaliser: String,
-    /// Its number among those.
+    /// Its number among the ids of this normaliser.
     pub number: u64,
-    /// The id.
     pub id: String,
 }
 
-/// How an answer is wanted.
+/// How the agent wants the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExchangeDelivery {
-    /// Piece by piece.
+    /// As a stream.
     Stream,
-    /// At once.
+    /// In one piece.
     Whole,
 }
 
-/// An answer of an exchange.
+/// The answer of an exchange.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExchangeAnswer {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
-    /// The headers.
     pub headers: Vec<(String, String)>,
-    /// The pieces of the body: milliseconds since the request, and length. They add up to the body.
+    /// The pieces of the body: milliseconds since the request, and length. The lengths add up to that of the body.
     pub chunks: Vec<(u64, u64)>,
     /// How the body ended.
     pub end: ExchangeEnd,
-    /// When it did, in milliseconds since the request.
+    /// Milliseconds from the request to the end.
     pub ended_ms: u64,
-    /// The body.
     pub body: BodyRef,
 }
 
@@ -332,26 +315,23 @@ pub struct ExchangeAnswer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExchangeEnd {
-    /// As it should.
     Complete,
     /// The connection was cut before the end.
     Broken,
-    /// The agent did not wait for the end.
+    /// The agent closed the connection before the end.
     Left,
 }
 
-/// A body, which lies in a file of its own under its digest.
+/// A body, which is stored in a file named by its digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BodyRef {
-    /// What it is called.
+    /// The digest of the body, which is the name of its file.
     pub digest: Digest,
-    /// Its length.
     pub bytes: u64,
 }
 
 impl BodyRef {
-    /// The reference to these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self { digest: Digest::of(bytes), bytes: bytes.len() as u64 }
@@ -364,7 +344,7 @@ impl Exchange {
         std::iter::once(self.request.body).chain(self.answer.iter().map(|answer| answer.body))
     }
 
-    /// Whether its pieces add up.
+    /// Whether the lengths of its pieces add up to that of the body.
     #[must_use]
     pub fn adds_up(&self) -> bool {
         self.answer.iter().all(|answer| {

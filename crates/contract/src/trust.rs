@@ -1,34 +1,33 @@
-//! The files that make programs inside trust the authority of the run, and the variables that name them.
+//! The files that make programs inside trust the run's CA, and the variables that name them.
 
 use serde::Serialize;
 
-/// One of the files.
+/// A file with CA certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrustFile {
-    /// The machine's authorities and the run's, as PEM.
+    /// The machine's CAs and the run's CA, as PEM.
     Bundle,
-    /// The run's authority alone, as PEM, for programs that add to what they have.
+    /// The run's CA alone, as PEM, for programs that add it to their own.
     Authority,
-    /// The same as the bundle, as Java keeps it.
+    /// The same as the bundle, as a Java keystore.
     Keystore,
 }
 
 /// A variable that makes a program read one of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustVariable {
-    /// Its name.
     pub name: &'static str,
     /// The file that it names.
     pub file: TrustFile,
-    /// What stands before the file's path.
+    /// Text before the file's path.
     prefix: &'static str,
-    /// Who reads it.
+    /// The programs that read it.
     pub why: &'static str,
 }
 
 impl TrustFile {
-    /// Its name in a folder.
+    /// Its file name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,14 +39,13 @@ impl TrustFile {
 }
 
 impl TrustVariable {
-    /// The value, when the file is at this path inside.
+    /// The value of the variable if the file has this path inside.
     #[must_use]
     pub fn value(&self, path: &str) -> String {
         format!("{}{path}", self.prefix)
     }
 }
 
-/// The variables, each for the programs that read it.
 #[must_use]
 pub fn trust_variables() -> Vec<TrustVariable> {
     let bundle = |name, why| TrustVariable { name, file: TrustFile::Bundle, prefix: "", why };

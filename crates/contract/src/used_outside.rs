@@ -1,17 +1,17 @@
 //! Files of a project that belljar runs or reads outside the sandbox, because a manifest names them.
 //!
-//! Their content is part of what a user agrees to: a path alone says nothing about what will run.
+//! Their content is part of what a user agrees to: a path alone does not say which code will run.
 
 use crate::{AbsPath, Digest, EnvSource};
 use serde::Serialize;
 
-/// The largest file whose content can be agreed to.
+/// The maximum size in bytes of a file that can be part of an agreement.
 pub const USED_OUTSIDE_MAX: u64 = 16 << 20;
 
-/// A file of the project, and what it held when the plan was made.
+/// A file of the project, and its content when the plan was made.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct UsedOutside {
-    /// The file; links are followed.
+    /// The file, with links resolved.
     #[serde(rename = "what")]
     pub path: AbsPath,
     /// The digest of its content.
@@ -19,7 +19,8 @@ pub struct UsedOutside {
 }
 
 impl EnvSource {
-    /// The paths that may be files which are run or read to get the value. `directory` is where a command runs.
+    /// The paths of files that may be run or read to get the value. `directory` is the working directory of a
+    /// command.
     #[must_use]
     pub fn may_use(&self, directory: &AbsPath) -> Vec<AbsPath> {
         match self {
@@ -34,12 +35,12 @@ impl EnvSource {
     }
 }
 
-/// The paths that the words of a command may name.
+/// The paths that the arguments of a command may name.
 #[must_use]
 pub fn may_use(argv: &[String], directory: &AbsPath) -> Vec<AbsPath> {
     let mut out = Vec::new();
     for (number, argument) in argv.iter().enumerate() {
-        // A program without a slash is looked for on the search path alone.
+        // A program without a slash is searched for on `PATH` only.
         if number == 0 && !argument.contains('/') {
             continue;
         }
@@ -53,8 +54,8 @@ pub fn may_use(argv: &[String], directory: &AbsPath) -> Vec<AbsPath> {
     out
 }
 
-/// The words of a command line that may be paths, read as a shell would and more generously: quoted texts are taken
-/// whole and in pieces, and what follows a variable, an option's `=` or a substitution counts by itself.
+/// The words of a command line that may be paths, split as a shell would and more generously: quoted strings are
+/// taken whole and in pieces, and text after a variable, an option's `=` or a substitution counts separately.
 #[must_use]
 pub fn path_words(text: &[u8]) -> Vec<Vec<u8>> {
     let mut out = vec![text.to_vec()];
@@ -67,7 +68,7 @@ pub fn path_words(text: &[u8]) -> Vec<Vec<u8>> {
         }
         let word = &text[start..end];
         out.push(word.to_vec());
-        // `$TOP/tool`, `${TOP}/tool` and `$(top)/tool`: the directory is not known, the rest is.
+        // `$TOP/tool`, `${TOP}/tool` and `$(top)/tool`: the directory is not known, but the rest is.
         let open = start.checked_sub(1).map(|before| text[before]);
         if let (Some(b'$' | b'}' | b')' | b'`' | b'"'), Some(slash)) =
             (open, word.iter().position(|byte| *byte == b'/'))

@@ -1,14 +1,14 @@
-//! Text of others, made safe to print.
+//! Escapes untrusted text so that it is safe to print.
 //!
-//! File names, link targets, model output, tapes, manifests and host names reach the terminal only through this module.
-//! Escaped are all characters that move the cursor, change the terminal's state, change the direction of the text or are
-//! invisible. Characters become `\n`, `\r`, `\t` or `\u{1b}`; bytes that are not UTF-8 become `\xff`. A backslash stays
-//! as it is, so that paths and regular expressions stay readable: a name that spells out `\u{1b}` looks like one that
-//! holds the character, which is harmless.
+//! File names, link targets, model output, tapes, manifests and host names reach the terminal only through this
+//! module. All characters that move the cursor, change the terminal's state, change the direction of the text or are
+//! invisible are escaped. Characters become `\n`, `\r`, `\t` or `\u{1b}`; bytes that are not UTF-8 become `\xff`. A
+//! backslash stays as it is, so that paths and regular expressions stay readable: a name that spells out `\u{1b}`
+//! looks like one that holds the character, which is harmless.
 //!
-//! Emoji stay whole: U+FE0F is kept directly after a character that has an emoji form (after a digit only in a keycap),
-//! and U+200D between two emoji. Everywhere else they are invisible, and are escaped; so is U+200C, which some scripts use
-//! between letters.
+//! Emoji stay whole: U+FE0F is kept directly after a character that has an emoji form (after a digit only in a
+//! keycap), and U+200D between two emoji. Everywhere else they are invisible, and are escaped; so is U+200C, which
+//! some scripts use between letters.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -49,8 +49,8 @@ pub fn visible_name(name: impl AsRef<OsStr>) -> String {
     visible_bytes(name.as_ref().as_bytes())
 }
 
-/// The text on several lines. Each line but the first begins with `indent`, so that none passes for a line of belljar;
-/// tabs are kept.
+/// The text on several lines. Each line but the first begins with `indent`, so that none looks like a line of
+/// belljar; tabs are kept.
 #[must_use]
 pub fn visible_lines(text: &str, indent: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -64,8 +64,8 @@ pub fn visible_lines(text: &str, indent: &str) -> String {
     out
 }
 
-/// A whole page with belljar's own line breaks, tabs and `sequences`; anything else is escaped. Renderers escape what
-/// they quote; this is for what one of them forgot.
+/// Escapes a whole page, except belljar's own line breaks, tabs and `sequences`. Renderers escape what they quote;
+/// this is a second check in case one of them does not.
 #[must_use]
 pub fn visible_page<'a>(page: &'a str, sequences: &[&str]) -> Cow<'a, str> {
     let kept = |c| matches!(c, '\n' | '\t');
@@ -89,7 +89,7 @@ pub fn visible_page<'a>(page: &'a str, sequences: &[&str]) -> Cow<'a, str> {
     Cow::Owned(out)
 }
 
-/// Printed JSON, its strings free of raw hidden characters. The value stays the same: they become `\u202e`.
+/// Escapes hidden characters in printed JSON as `\u202e`. The value stays the same.
 #[must_use]
 pub fn visible_json(json: &str) -> Cow<'_, str> {
     if !json.chars().any(|c| is_hidden(c) && c != '\n') {
@@ -108,13 +108,13 @@ pub fn visible_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Whether a character controls the terminal or the direction of the text, or is not seen.
+/// Whether a character controls the terminal or the direction of the text, or is invisible.
 ///
 /// The invisible ones are Unicode 16's `Default_Ignorable_Code_Point` (DerivedCoreProperties.txt), the separators of
 /// lines and paragraphs, the interlinear annotations and the noncharacters.
 #[must_use]
 pub const fn is_hidden(c: char) -> bool {
-    // Asked first, because nearly all text is this.
+    // Checked first, because nearly all characters are in this range.
     if matches!(c, ' '..='~') {
         return false;
     }
@@ -162,14 +162,14 @@ fn escape(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// What stands before a character, as far as parts of an emoji depend on it.
+/// The previous character, as far as parts of an emoji depend on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     /// A character that U+FE0F may follow.
     Base,
-    /// One that it may follow in a keycap.
+    /// A character that it may follow in a keycap.
     Key,
-    /// The same with its selector, or with a skin tone.
+    /// Such a character with its selector or a skin tone.
     Dressed,
     Other,
 }
@@ -195,12 +195,12 @@ impl Before {
     }
 }
 
-/// Blocks of Unicode that hold emoji. Wider than the property: what is in them is seen.
+/// Unicode blocks that contain emoji. Wider than the property, but all characters in them are visible.
 const fn is_pictograph(c: char) -> bool {
     matches!(c, '\u{2190}'..='\u{23ff}' | '\u{2600}'..='\u{27bf}' | '\u{2b00}'..='\u{2bff}' | '\u{1f000}'..='\u{1faff}')
 }
 
-/// Others with an emoji form.
+/// Other characters with an emoji form.
 const fn takes_selector(c: char) -> bool {
     matches!(c, '©' | '®' | '‼' | '⁉' | '™' | 'ℹ' | 'Ⓜ' | '〰' | '〽' | '㊗' | '㊙')
         || matches!(c, '\u{25aa}'..='\u{25fe}' | '\u{2934}'..='\u{2935}')

@@ -1,7 +1,7 @@
 use super::*;
 use std::time::Duration;
 
-/// One of each kind that must not be printed.
+/// One of each kind of character that must not be printed.
 const HOSTILE: &str = "\0\u{7}\u{8}\r\u{1b}[2J\u{7f}\u{85}\u{9b}31m\u{9d}\u{ad}\u{34f}\u{61c}\u{115f}\u{17b4}\u{180e}\
     \u{200b}\u{200c}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2060}\u{2066}\u{2069}\u{3164}\u{fe00}\
     \u{fe0f}\u{feff}\u{ffa0}\u{fff9}\u{ffff}\u{1d173}\u{e0001}\u{e0041}\u{e007f}\u{e0100}\u{10fffe}";
@@ -91,7 +91,7 @@ fn json_means_the_same() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
 }
 
-/// A hidden character that the escape may leave: a part of an emoji.
+/// A hidden character that escaping may leave: a part of an emoji.
 fn is_left(c: char) -> bool {
     matches!(c, '\u{fe0f}' | '\u{200d}')
 }

@@ -1,4 +1,4 @@
-//! What a suite of scenarios asks for beyond its own directory, and the digest under which a user agrees to it.
+//! What a suite of scenarios asks for beyond its own directory, and the digest that an agreement refers to.
 
 use crate::{AbsPath, BackendKind, Digest, EnvName, HostPattern, LibraryName, canonical_json, visible};
 use serde::Serialize;
@@ -6,30 +6,25 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Version of what a digest of wishes is made from.
+/// Version of the data that a digest of wishes covers.
 const FORMAT: u32 = 1;
 
-/// Something of the user's that a suite asks for. The variants are in the order of danger, the worst first.
+/// Access that a suite asks the user for. The variants are ordered by danger, the worst first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "wish", rename_all = "kebab-case")]
 pub enum Wish {
-    /// To run behind less than the default backend.
-    Backend {
-        /// The backend.
-        backend: BackendKind,
-    },
-    /// The value of a variable of the user's.
+    /// A backend with less isolation than the default.
+    Backend { backend: BackendKind },
+    /// The value of one of the user's variables.
     Variable {
-        /// The variable.
         name: EnvName,
-        /// The MCP server that gets it, inside the sandbox.
+        /// The MCP server that gets it inside the sandbox.
         server: LibraryName,
     },
-    /// A file or directory that lies beyond the suite.
+    /// A file or directory outside the suite's directory.
     Path {
-        /// Where it really lies.
+        /// Its real path.
         path: AbsPath,
-        /// What it is used as.
         used_as: PathUse,
     },
     /// Egress to a host.
@@ -40,7 +35,7 @@ pub enum Wish {
     },
 }
 
-/// What a suite uses a file or directory as.
+/// The use of a file or directory in a suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathUse {
@@ -50,7 +45,6 @@ pub enum PathUse {
     Folder,
     /// A directory below `.projects`.
     Project,
-    /// The session file.
     Session,
     /// An `mcp.json`.
     McpConfig,
@@ -60,18 +54,17 @@ pub enum PathUse {
     Plugin,
     /// A marketplace, or its `marketplace.json`.
     Marketplace,
-    /// The script that plays the model.
+    /// The script that replaces the model.
     Script,
 }
 
 impl PathUse {
-    /// In words.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Upload => "upload",
-            Self::Folder => "folder to work on",
-            Self::Project => "project folder",
+            Self::Folder => "directory to work on",
+            Self::Project => "project directory",
             Self::Session => "session file",
             Self::McpConfig => "MCP configuration",
             Self::Skill => "skill",
@@ -83,7 +76,7 @@ impl PathUse {
 }
 
 impl Wish {
-    /// Whether a directory above this one's path is asked for as well, for the same use.
+    /// Whether the suite also asks for a parent directory of this path, for the same use.
     fn is_below(&self, asked: &BTreeSet<(PathUse, AbsPath)>) -> bool {
         match self {
             Self::Path { path, used_as } => {
@@ -96,7 +89,7 @@ impl Wish {
 }
 
 impl fmt::Display for Wish {
-    /// One line for people; what a file's author wrote cannot forge another line or turn its direction.
+    /// One line for people, escaped, so that a file's author cannot forge another line or reverse its direction.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Backend { backend } => write!(f, "backend `{}`: runs without isolation", backend.name()),
@@ -122,16 +115,16 @@ fn as_text<S: serde::Serializer>(host: &HostPattern, serializer: S) -> Result<S:
 /// All wishes of one scenario, skill or plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wishes {
-    /// The file or directory that makes them.
+    /// The file or directory that asks.
     pub suite: AbsPath,
-    /// The directory that is its own; none where only the file itself is.
+    /// The directory that it may use without an agreement; `None` if only the file itself.
     pub root: Option<AbsPath>,
     list: Vec<Wish>,
 }
 
 impl Wishes {
-    /// The wishes of a suite, each once, the most dangerous first. What lies below a directory that is asked for is asked
-    /// for with it.
+    /// The wishes of a suite without duplicates, most dangerous first. A path below a directory that is also asked
+    /// for is left out.
     #[must_use]
     pub fn new(suite: AbsPath, root: Option<AbsPath>, mut list: Vec<Wish>) -> Self {
         list.sort();
@@ -147,10 +140,10 @@ impl Wishes {
         Self { suite, root, list }
     }
 
-    /// The most that one suite may ask for: nobody reads a longer list before agreeing to it.
+    /// The maximum number of wishes of one suite: a longer list would not be read before agreeing to it.
     pub const MOST: usize = 1000;
 
-    /// How many there are of each kind, the most dangerous kind first, as in `1 weaker backend, 2 files`.
+    /// The number of wishes of each kind, most dangerous kind first, as in `1 weaker backend, 2 files`.
     #[must_use]
     pub fn count_by_kind<'a>(wishes: impl IntoIterator<Item = &'a Wish>) -> String {
         let mut counts = [0_usize; 4];
@@ -175,32 +168,31 @@ impl Wishes {
         words.collect::<Vec<_>>().join(", ")
     }
 
-    /// The wishes, the most dangerous first.
+    /// The wishes, most dangerous first.
     #[must_use]
     pub fn list(&self) -> &[Wish] {
         &self.list
     }
 
-    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// What the digest is made from, and what is stored with an agreement.
+    /// The data that the digest covers and that is stored with an agreement.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({"format": FORMAT, "suite": self.suite, "root": self.root, "wishes": self.list})
     }
 
-    /// What an agreement is bound to.
+    /// The digest that an agreement refers to.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::of(canonical_json(&self.to_json()).as_bytes())
     }
 
-    /// One digest for several suites, whatever their order; that of the only one for one. Suites without a wish do not
-    /// count.
+    /// One digest for several suites in any order. For a single suite it is that suite's digest. Suites without
+    /// wishes are left out.
     #[must_use]
     pub fn digest_of_all(all: &[Self]) -> Digest {
         let mut digests: Vec<Digest> = all.iter().filter(|one| !one.is_empty()).map(Self::digest).collect();
@@ -212,9 +204,9 @@ impl Wishes {
         }
     }
 
-    /// Whether these are of the same suite and root as what was agreed to, and ask for nothing beyond it.
+    /// Whether these are of the same suite and root as the agreed ones, and ask for nothing beyond them.
     ///
-    /// `agreed` is what [`Self::to_json`] gave. A suite that asks for less than before needs no new agreement.
+    /// `agreed` is a value of [`Self::to_json`]. A suite that asks for less than before needs no new agreement.
     #[must_use]
     pub fn are_within(&self, agreed: &Value) -> bool {
         let now = self.to_json();
@@ -272,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_below_a_directory_is_asked_for_with_it() {
+    fn paths_below_a_requested_directory_are_left_out() {
         let skill = |text| Wish::Path { path: path(text), used_as: PathUse::Skill };
         let list = vec![skill("/x/SKILL.md"), skill("/x"), skill("/xy"), upload("/x/a")];
         let kept = wishes(list);
@@ -284,7 +276,7 @@ mod tests {
         let list: Vec<Wish> = (0..40_000).map(|number| upload(&format!("/x/{number}"))).collect();
         let begun = std::time::Instant::now();
         assert_eq!(wishes(list).list().len(), 40_000);
-        // Compared pairwise, these are 1.6 thousand million comparisons.
+        // Pairwise comparison would need 1.6 thousand million comparisons.
         assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
     }
 
@@ -312,8 +304,8 @@ mod tests {
         assert_ne!(digest, wishes(vec![]).digest());
         assert_ne!(digest, Wishes { root: None, ..one.clone() }.digest());
         assert_ne!(digest, Wishes { suite: path("/suite/b.yaml"), ..one.clone() }.digest());
-        let as_folder = Wish::Path { path: path("/x"), used_as: PathUse::Folder };
-        assert_ne!(digest, wishes(vec![as_folder]).digest());
+        let as_directory = Wish::Path { path: path("/x"), used_as: PathUse::Folder };
+        assert_ne!(digest, wishes(vec![as_directory]).digest());
         assert_ne!(wishes(vec![host("a.test")]).digest(), wishes(vec![host("a.test:80")]).digest());
         let other = Wishes { suite: path("/suite/b.yaml"), ..one.clone() };
         let none = Wishes::new(path("/suite/c.yaml"), None, Vec::new());
@@ -332,7 +324,7 @@ mod tests {
         assert!(!wishes(vec![host("b.test")]).are_within(&agreed));
         assert!(!wishes(vec![upload("/x"), host("a.test"), variable("TOKEN")]).are_within(&agreed));
         let elsewhere = Wishes { suite: path("/suite/b.yaml"), ..wishes(vec![host("a.test")]) };
-        assert!(!elsewhere.are_within(&agreed), "wishes of two suites are not put together");
+        assert!(!elsewhere.are_within(&agreed), "wishes of two suites are not combined");
         let wider = Wishes { root: Some(path("/")), ..wishes(vec![host("a.test")]) };
         assert!(!wider.are_within(&agreed));
         for broken in [json!(null), json!({}), json!({"wishes": "all"})] {

@@ -1,7 +1,7 @@
-//! Cassettes: recordings that another tool made, one JSON file each.
+//! Cassettes: recordings in the format of cowork-harness, one JSON file each.
 //!
-//! A cassette is believed as a whole or not at all, as a tape is. What it does not have stays absent, so that whoever
-//! judges it can say that something is not known.
+//! Like a tape, a cassette is accepted as a whole or rejected. Data that it does not have stays absent, so that a
+//! check can report that something is not known.
 
 use crate::disk::read_bounded;
 use base64::Engine;
@@ -11,88 +11,59 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-/// The formats that are read.
+/// The accepted formats.
 pub const CASSETTE_FORMATS: std::ops::RangeInclusive<u64> = 9..=12;
 
-/// A longer file is none.
+/// The maximum size of a file in bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// What a cassette says its format with, and is known by.
+/// The member with the format, by which a cassette is recognised.
 const FORMAT: &str = "cassetteVersion";
 
-/// Why a cassette is not believed.
+/// Why a cassette is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum CassetteFault {
-    /// It cannot be read.
     #[error("it cannot be read")]
     Read(#[source] io::Error),
     /// It is too long.
     #[error("it is too large: more than {LONGEST} bytes")]
     TooLarge,
-    /// It breaks off.
     #[error("it is truncated: the JSON breaks off in line {line}")]
-    Truncated {
-        /// Where.
-        line: usize,
-    },
-    /// It is something else.
-    #[error("it is no cassette: {why}")]
-    Foreign {
-        /// How that is seen.
-        why: String,
-    },
-    /// It is of an earlier tool.
+    Truncated { line: usize },
+    /// The file is not a cassette.
+    #[error("it is not a cassette: {why}")]
+    Foreign { why: String },
+    /// It was written by an earlier version of the other tool.
     #[error("it has format {found}; formats {first} to {last} are read, record it again", first = CASSETTE_FORMATS.start(), last = CASSETTE_FORMATS.end())]
-    Older {
-        /// Its format.
-        found: u64,
-    },
-    /// It is of a later tool.
+    Older { found: u64 },
+    /// It was written by a later version of the other tool.
     #[error("it has format {found}; formats {first} to {last} are read, a newer belljar is needed", first = CASSETTE_FORMATS.start(), last = CASSETTE_FORMATS.end())]
-    Newer {
-        /// Its format.
-        found: u64,
-    },
-    /// Something without which nothing can be judged is not there.
+    Newer { found: u64 },
+    /// A part without which nothing can be judged is missing.
     #[error("it has no {what}: there is nothing to verify")]
-    Missing {
-        /// What.
-        what: &'static str,
-    },
-    /// A member is not what it should be.
+    Missing { what: &'static str },
+    /// A member has the wrong type or value.
     #[error("`{member}` {why}")]
-    Member {
-        /// Which.
-        member: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// A line is no frame.
+    Member { member: String, why: String },
+    /// A line is not a frame.
     #[error("line {line} of `{of}` is malformed: {why}")]
     Line {
         /// `events` or `controlOut`.
         of: &'static str,
-        /// Which, from 1.
+        /// The line number, counted from 1.
         line: usize,
-        /// What is wrong.
         why: String,
     },
     /// A question has no answer.
     #[error("the question `{request}` in line {line} of `events` has no answer in `controlOut`")]
     Unanswered {
-        /// Its id.
         request: String,
-        /// Where it was asked, from 1.
+        /// The line of the question, counted from 1.
         line: usize,
     },
-    /// A file is not what it says.
+    /// A file's description is wrong.
     #[error("the artifact `{path}` {why}")]
-    Artifact {
-        /// Which.
-        path: String,
-        /// What is wrong.
-        why: &'static str,
-    },
+    Artifact { path: String, why: &'static str },
 }
 
 impl CassetteFault {
@@ -114,37 +85,34 @@ impl CassetteFault {
     }
 }
 
-/// A cassette that was read.
+/// A valid cassette.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cassette {
-    /// Its format.
     pub format: u64,
-    /// The scenario as it was when it was recorded.
+    /// The scenario at the time of the recording.
     pub scenario: Map<String, Value>,
-    /// What the agent wrote, a frame each.
+    /// The frames that the agent sent.
     pub events: Vec<Value>,
-    /// What it was told; none where that was not kept.
+    /// The frames that were sent to the agent; `None` if they were not kept.
     pub sent: Option<Vec<Value>>,
-    /// The files after the run; none where they were not kept.
+    /// The files after the run; `None` if they were not kept.
     pub files: Option<Vec<CassetteFile>>,
-    /// Folders whose files the user sees.
+    /// Directories whose files the user sees.
     pub visible: Vec<String>,
-    /// The files before the run; none where they were not kept.
+    /// The files before the run; `None` if they were not kept.
     pub before: Option<BTreeMap<String, Option<Digest>>>,
 }
 
 /// A file of a cassette.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CassetteFile {
-    /// Its path below the workspace.
+    /// Its path relative to the workspace.
     pub path: String,
-    /// Its length.
     pub bytes: u64,
-    /// Of its content.
+    /// The digest of its content.
     pub digest: Option<Digest>,
-    /// Its content, where all of that was kept.
+    /// Its content, if it was kept completely.
     pub body: Option<Vec<u8>>,
-    /// Whether it is a link.
     pub is_link: bool,
 }
 
@@ -152,14 +120,14 @@ impl Cassette {
     /// Reads a cassette from a file.
     ///
     /// # Errors
-    /// When it is not believed.
+    /// When it is rejected.
     pub fn open(path: &AbsPath) -> Result<Self, CassetteFault> {
         let bytes = read_bounded(path.as_path(), LONGEST).map_err(CassetteFault::Read)?;
         let bytes = bytes.ok_or_else(|| CassetteFault::Read(io::ErrorKind::NotFound.into()))?;
         Self::parse(&bytes)
     }
 
-    /// Whether a file has the shape of a cassette, believed or not.
+    /// Whether a file looks like a cassette, valid or not.
     #[must_use]
     pub fn is_one(path: &AbsPath) -> bool {
         let bytes = read_bounded(path.as_path(), LONGEST).ok().flatten().unwrap_or_default();
@@ -167,10 +135,10 @@ impl Cassette {
         value.is_ok_and(|value| value.get(FORMAT).is_some())
     }
 
-    /// Reads a cassette.
+    /// Parses a cassette.
     ///
     /// # Errors
-    /// When it is not believed.
+    /// When it is rejected.
     pub fn parse(bytes: &[u8]) -> Result<Self, CassetteFault> {
         if bytes.len() as u64 > LONGEST {
             return Err(CassetteFault::TooLarge);
@@ -179,7 +147,7 @@ impl Cassette {
             true => CassetteFault::Truncated { line: error.line() },
             false => CassetteFault::Foreign { why: error.to_string() },
         })?;
-        let foreign = || CassetteFault::Foreign { why: format!("there is no number `{FORMAT}`") };
+        let foreign = || CassetteFault::Foreign { why: format!("the number `{FORMAT}` is missing") };
         let found = value.get(FORMAT).and_then(Value::as_u64).ok_or_else(foreign)?;
         if found < *CASSETTE_FORMATS.start() {
             return Err(CassetteFault::Older { found });
@@ -217,7 +185,7 @@ fn wrong(member: impl Into<String>, why: impl Into<String>) -> CassetteFault {
     CassetteFault::Member { member: member.into(), why: why.into() }
 }
 
-/// A member that is there and not null.
+/// A member that exists and is not null.
 fn member<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     value.get(name).filter(|value| !value.is_null())
 }
@@ -231,25 +199,25 @@ fn texts(value: &Value, name: &str) -> Result<Option<Vec<String>>, CassetteFault
     let Some(items) = list(value, name)? else { return Ok(None) };
     let text = |item: &Value| item.as_str().map(str::to_owned);
     let all: Option<Vec<String>> = items.iter().map(text).collect();
-    all.map(Some).ok_or_else(|| wrong(name, "has something in it that is no text"))
+    all.map(Some).ok_or_else(|| wrong(name, "has an entry that is not a string"))
 }
 
-/// Frames, each a text with one JSON object in it.
+/// Frames, each a string with one JSON object.
 fn lines(value: &Value, of: &'static str) -> Result<Option<Vec<Value>>, CassetteFault> {
     let Some(items) = list(value, of)? else { return Ok(None) };
     let frame = |(at, item): (usize, &Value)| {
         let malformed = |why: String| CassetteFault::Line { of, line: at + 1, why };
-        let text = item.as_str().ok_or_else(|| malformed("it is no text".to_owned()))?;
+        let text = item.as_str().ok_or_else(|| malformed("it is not a string".to_owned()))?;
         match serde_json::from_str(text) {
             Ok(frame @ Value::Object(_)) => Ok(frame),
-            Ok(_) => Err(malformed("it is no object".to_owned())),
+            Ok(_) => Err(malformed("it is not an object".to_owned())),
             Err(error) => Err(malformed(error.to_string())),
         }
     };
     items.iter().enumerate().map(frame).collect::<Result<_, _>>().map(Some)
 }
 
-/// Every question has its answer, unless the agent withdrew it.
+/// Checks that every question has an answer, unless the agent withdrew it.
 fn answered(events: &[Value], sent: &[Value]) -> Result<(), CassetteFault> {
     let of = |frames: &[Value], kind: &str, pointer: &str| -> BTreeSet<String> {
         let frames = frames.iter().filter(|frame| frame["type"] == kind);
@@ -283,10 +251,10 @@ fn files(value: &Value) -> Result<Option<Vec<CassetteFile>>, CassetteFault> {
         let path = item["path"].as_str().ok_or_else(|| wrong(format!("artifacts[{at}]"), "has no path"))?;
         let fault = |why| CassetteFault::Artifact { path: path.to_owned(), why };
         if !is_below(path) {
-            return Err(fault("does not lie below the workspace"));
+            return Err(fault("is not below the workspace"));
         }
         if !known.insert(path) {
-            return Err(fault("is there twice"));
+            return Err(fault("is listed twice"));
         }
         out.push(file(path, item).map_err(fault)?);
     }
@@ -297,7 +265,7 @@ fn file(path: &str, item: &Value) -> Result<CassetteFile, &'static str> {
     let bytes = item["bytes"].as_u64().ok_or("has no length")?;
     let said = match member(item, "sha256") {
         None => None,
-        Some(text) => Some(text.as_str().and_then(digest).ok_or("has a sha256 that is none")?),
+        Some(text) => Some(text.as_str().and_then(digest).ok_or("has an invalid sha256")?),
     };
     let is_cut = member(item, "truncated").is_some_and(|cut| cut != &Value::Bool(false));
     let body = match (member(item, "body"), item["encoding"].as_str()) {
@@ -305,13 +273,13 @@ fn file(path: &str, item: &Value) -> Result<CassetteFile, &'static str> {
         (Some(_), _) if is_cut => None,
         (Some(Value::String(text)), None | Some("utf8")) => Some(text.clone().into_bytes()),
         (Some(Value::String(text)), Some("base64")) => {
-            Some(STANDARD.decode(text).map_err(|_error| "is not the base64 that it says")?)
+            Some(STANDARD.decode(text).map_err(|_error| "is not valid base64")?)
         }
         (Some(_), _) => return Err("has a body in an unknown encoding"),
     };
     if let Some(body) = &body {
         if (body.len() as u64) < bytes {
-            return Err("is truncated: its body is shorter than it says");
+            return Err("is truncated: its body is shorter than its length");
         }
         if said.ok_or("has a body and no sha256")? != Digest::of(body) || body.len() as u64 != bytes {
             return Err("was edited: its sha256 is not that of its body");
@@ -335,7 +303,7 @@ fn before(value: &Value) -> Result<Option<BTreeMap<String, Option<Digest>>>, Cas
         paths.unwrap_or_default().into_iter().map(|path| (path, None)).collect();
     for (path, hash) in hashes.into_iter().flatten() {
         let hash = hash.as_str().and_then(digest);
-        let hash = hash.ok_or_else(|| wrong(format!("preRunHashes.{path}"), "is no sha256"))?;
+        let hash = hash.ok_or_else(|| wrong(format!("preRunHashes.{path}"), "is not a sha256"))?;
         out.insert(path.clone(), Some(hash));
     }
     match out.keys().find(|path| !is_below(path)) {

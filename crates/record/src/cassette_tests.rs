@@ -31,9 +31,9 @@ fn parse(value: &Value) -> Result<Cassette, CassetteFault> {
 }
 
 #[track_caller]
-fn refused(value: &Value, words: &str) -> CassetteFault {
+fn refused(value: &Value, expected: &str) -> CassetteFault {
     let fault = parse(value).unwrap_err();
-    assert!(fault.to_string().contains(words), "{words:?}: {fault}");
+    assert!(fault.to_string().contains(expected), "{expected:?}: {fault}");
     fault
 }
 
@@ -43,7 +43,11 @@ fn a_whole_one_is_read() {
     assert_eq!((read.format, read.events.len(), read.sent.as_ref().map(Vec::len)), (12, 2, Some(2)));
     let files = read.files.unwrap();
     assert_eq!(files[0].body.as_deref(), Some(&b"{\"rows\": 3}\n"[..]));
-    assert_eq!((files[1].bytes, &files[1].body), (900_000, &None), "what was not kept whole is not there");
+    assert_eq!(
+        (files[1].bytes, &files[1].body),
+        (900_000, &None),
+        "a body that was not kept completely is absent"
+    );
     let before = read.before.unwrap();
     assert_eq!(
         (before.len(), before["in/note.txt"], before["in/big.bin"]),
@@ -52,7 +56,7 @@ fn a_whole_one_is_read() {
 }
 
 #[test]
-fn formats_are_told_apart() {
+fn formats_are_distinguished() {
     for format in CASSETTE_FORMATS {
         let mut one = whole();
         one["cassetteVersion"] = json!(format);
@@ -64,14 +68,14 @@ fn formats_are_told_apart() {
     one["cassetteVersion"] = json!(13);
     refused(&one, "a newer belljar is needed");
     one["cassetteVersion"] = json!("12");
-    refused(&one, "no cassette");
+    refused(&one, "not a cassette");
     let text = whole().to_string();
     let cut = Cassette::parse(&text.as_bytes()[..text.len() / 2]).unwrap_err();
     assert!(matches!(cut, CassetteFault::Truncated { .. }), "{cut}");
 }
 
 #[test]
-fn what_is_not_there_is_absent_or_named() {
+fn missing_parts_are_absent_or_reported() {
     let mut one = whole();
     one["controlOut"] = Value::Null;
     one["artifacts"] = json!([]);
@@ -84,30 +88,30 @@ fn what_is_not_there_is_absent_or_named() {
     let mut one = whole();
     one["controlOut"].as_array_mut().unwrap().truncate(1);
     assert!(refused(&one, "`q1` in line 1").is_absence());
-    // A question that was withdrawn needs no answer.
+    // A withdrawn question needs no answer.
     let cancel = json!({"type": "control_cancel_request", "request_id": "q1"}).to_string();
     one["events"].as_array_mut().unwrap().insert(1, json!(cancel));
     parse(&one).unwrap();
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn faults_are_reported() {
     let mut one = whole();
     one["events"][1] = json!("{\"type\": \"resu");
     assert!(!refused(&one, "line 2 of `events` is malformed").is_absence());
-    for (member, value, words) in [
-        ("sha256", json!("00"), "sha256 that is none"),
+    for (member, value, expected) in [
+        ("sha256", json!("00"), "invalid sha256"),
         ("sha256", json!(Digest::of(b"other").hex()), "was edited"),
         ("bytes", json!(900), "is truncated"),
         ("body", json!("other"), "is truncated"),
-        ("path", json!("../report.json"), "does not lie below"),
-        ("path", json!("in/big.bin"), "is there twice"),
+        ("path", json!("../report.json"), "is not below"),
+        ("path", json!("in/big.bin"), "is listed twice"),
         ("encoding", json!("rot13"), "unknown encoding"),
-        ("encoding", json!("base64"), "not the base64"),
+        ("encoding", json!("base64"), "not valid base64"),
     ] {
         let mut one = whole();
         one["artifacts"][0][member] = value;
-        refused(&one, words);
+        refused(&one, expected);
     }
 }
 
@@ -115,7 +119,7 @@ fn what_is_wrong_is_named() {
 fn fuzz_any_cassette_is_read_or_refused() {
     let text = whole().to_string();
     bolero::check!().with_type::<(Vec<u8>, u16, u8)>().for_each(|(noise, at, byte)| {
-        // Whatever it is: no panic. First noise, then a whole one with a byte changed.
+        // Arbitrary input must not panic: first random bytes, then a valid cassette with one byte changed.
         Cassette::parse(noise).ok();
         let mut bytes = text.clone().into_bytes();
         let at = usize::from(*at) % bytes.len();

@@ -1,4 +1,4 @@
-//! Files that are whole or absent, the size of a tree, and its removal.
+//! Atomic file writes, the size of a tree, and its removal.
 
 use belljar_contract::AbsPath;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -6,19 +6,18 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Entries that are counted at most, so that a listing ends in time whatever an agent left behind.
+/// The maximum number of counted entries, so that a listing ends in time whatever an agent left behind.
 const COUNTED_MAX: usize = 200_000;
 
-/// How much space a tree takes.
+/// The disk usage of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Bytes on the disk.
     pub bytes: u64,
-    /// Whether everything was counted. Some of it may be closed to us, or it may be too much.
+    /// Whether everything was counted. Some directories may be unreadable, or there may be too many entries.
     pub whole: bool,
 }
 
-/// How much space the tree below `directory` takes. Symbolic links are not followed, other file systems not entered.
+/// The disk usage of the tree below `directory`. Symbolic links are not followed, other file systems are not entered.
 #[must_use]
 pub fn measure(directory: &Path) -> Size {
     let mut size = Size { bytes: 0, whole: true };
@@ -52,8 +51,8 @@ pub fn measure(directory: &Path) -> Size {
 
 /// Removes a tree; symbolic links are removed, not followed.
 ///
-/// The tree may be an agent's: directories that are closed by their mode are opened, and those that lie deeper than a
-/// path, the descriptors or the stack of a walk reach are brought up first.
+/// The tree may be an agent's. Directories without permissions are opened first. Directories that are nested deeper
+/// than a path, the descriptors or the stack allow are moved to the top first.
 ///
 /// # Errors
 /// When something of it remains.
@@ -62,7 +61,8 @@ pub fn remove_tree(directory: &Path) -> io::Result<()> {
     fs::remove_dir_all(directory)
 }
 
-/// Bytes of path below the top of a tree beyond which a directory is brought up: at most half as many levels.
+/// A directory whose path below the top has more bytes than this is moved to the top; that is at most half as many
+/// levels.
 const DEEPEST: usize = 512;
 
 fn flatten(top: &Path) -> io::Result<()> {
@@ -72,7 +72,7 @@ fn flatten(top: &Path) -> io::Result<()> {
         let Some(to) = brought.next() else { return Err(io::Error::other("too many directories")) };
         match fs::rename(path, &to) {
             Ok(()) => return Ok(to),
-            // The tree has names of its own.
+            // The tree already has an entry of this name.
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
             Err(error) => return Err(error),
@@ -95,24 +95,25 @@ fn flatten(top: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Replaces a file: whoever reads it, now or after a crash, finds the old content or the new, and only the user can.
-/// There is one writer at a time.
+/// Replaces a file atomically: a reader, now or after a crash, finds the old content or the new. Only the user can
+/// read it. There must be one writer at a time.
 ///
 /// # Errors
-/// When it cannot be written; then the old content stands.
+/// When it cannot be written; the old content remains.
 pub fn write_atomically(path: &AbsPath, content: &[u8]) -> io::Result<()> {
     replace(path, &[content], File::sync_all)?;
-    // The name, too, must survive a power cut.
+    // The directory entry must survive a power failure, too.
     match path.as_path().parent() {
         Some(parent) => File::open(parent)?.sync_all(),
         None => Ok(()),
     }
 }
 
-/// The same for a file that something else vouches for: after a power cut it may be there without its content.
+/// The same without a sync, for a file that is verified by a digest elsewhere: after a power failure its content may
+/// be missing.
 ///
 /// # Errors
-/// When it cannot be written; then the old content stands.
+/// When it cannot be written; the old content remains.
 pub(crate) fn write_whole(path: &AbsPath, parts: &[&[u8]]) -> io::Result<()> {
     replace(path, parts, |_file| Ok(()))
 }
@@ -128,17 +129,17 @@ fn replace(path: &AbsPath, parts: &[&[u8]], sync: fn(&File) -> io::Result<()>) -
         fs::rename(&new, path)
     };
     write().inspect_err(|_| {
-        // It may never have been made.
+        // The file may not exist.
         fs::remove_file(&new).ok();
     })
 }
 
-/// Makes a directory and those above it, for the user alone.
+/// Creates a directory and its parents, accessible to the user only.
 pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// A regular file's bytes, one more than `limit` at most; `None` when there is none.
+/// The bytes of a regular file, at most one more than `limit`; `None` if it does not exist.
 pub(crate) fn read_bounded(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     let Some(file) = open_regular(path)? else { return Ok(None) };
     let length = file.metadata()?.len().min(limit);
@@ -147,7 +148,7 @@ pub(crate) fn read_bounded(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>
     Ok(Some(bytes))
 }
 
-/// Opens a regular file: a pipe in its place would keep a reader waiting for ever.
+/// Opens a regular file. A pipe in its place would block the reader for ever.
 pub(crate) fn open_regular(path: &Path) -> io::Result<Option<File>> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_file() => File::open(path).map(Some),
@@ -189,7 +190,7 @@ mod tests {
             fs::rename(&tree, next.join(long).join("tree")).unwrap();
             fs::rename(&next, &tree).unwrap();
         }
-        assert!(!measure(&tree).whole, "deeper than a path reaches");
+        assert!(!measure(&tree).whole, "deeper than a path allows");
         remove_tree(&tree).unwrap();
         assert!(!tree.exists());
     }

@@ -1,111 +1,83 @@
-//! What can go wrong with a run's folder, by what was attempted.
+//! Errors of writing, reading and removing a run's directory.
 
 use belljar_contract::AbsPath;
 use std::io;
 
-/// Why something could not be recorded. The run itself is not at fault.
+/// Why something could not be recorded. The run itself is not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// A directory could not be made.
     #[error("cannot make the directory `{path}`")]
     Make {
-        /// The directory.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// A file could not be written: the disk is full, for instance.
+    /// A file could not be written, for instance because the disk is full.
     #[error("cannot write `{path}`")]
     Write {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// There is a folder of that name.
-    #[error("there is a run `{path}` already")]
-    Exists {
-        /// The folder.
-        path: AbsPath,
-    },
-    /// An event that no reader would take back.
+    #[error("the run `{path}` already exists")]
+    Exists { path: AbsPath },
+    /// An event that readers would reject.
     #[error("an event of {bytes} bytes does not fit in a line of `{path}`, which has at most {limit}")]
     TooLong {
-        /// The log.
         path: AbsPath,
-        /// How long it would be.
+        /// The length of the line.
         bytes: usize,
-        /// How long it may be.
+        /// The maximum length of a line.
         limit: usize,
     },
-    /// A file that no reader would take back.
+    /// A file that readers would reject.
     #[error("`{path}` would be larger than {limit} bytes")]
     TooLarge {
-        /// The file.
         path: AbsPath,
-        /// How long it may be.
+        /// The maximum size in bytes.
         limit: u64,
     },
 }
 
-/// Why a run could not be read back. A run that is cut short or was changed can be read; it says so itself.
+/// Why a run could not be read. An incomplete or changed run can be read; [`belljar_contract::Run`] says so.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// A file could not be read.
     #[error("cannot read `{path}`")]
     Read {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// A file that is none of ours.
+    /// A file that belljar did not write.
     #[error("`{path}` was not written by belljar")]
     Foreign {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: serde_json::Error,
     },
-    /// A file of a later belljar.
+    /// A file of a later version of belljar.
     #[error("`{path}` has format {found}; this belljar reads up to {known}, a newer one is needed")]
     Newer {
-        /// The file.
         path: AbsPath,
-        /// Its format.
         found: u64,
-        /// The latest known.
+        /// The newest format that this version reads.
         known: u32,
     },
-    /// A file larger than any that is written.
     #[error("`{path}` is larger than {limit} bytes")]
-    TooLarge {
-        /// The file.
-        path: AbsPath,
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { path: AbsPath, limit: u64 },
 }
 
-/// Why a run's folder was not removed.
+/// Why a run's directory was not removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveError {
-    /// The run is going on.
-    #[error("the run `{path}` is still going on")]
-    Running {
-        /// The folder.
-        path: AbsPath,
-    },
+    #[error("the run `{path}` is still active")]
+    Running { path: AbsPath },
     /// It could not be removed.
     #[error("cannot remove `{path}`")]
     Remove {
-        /// The folder.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },

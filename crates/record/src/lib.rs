@@ -1,20 +1,20 @@
-//! The run store: one folder a run, written as the run goes and readable at every moment of it.
+//! The run store: one directory per run, written during the run and readable at any time.
 //!
 //! ```text
 //! runs/20261115-223043-reviewer-1a2b3c4d/
-//!   lock            held by the kernel for as long as the writer lives
-//!   run.json        what was known at the start: plan, versions, host
-//!   events.jsonl    what happened, a line each, chained
-//!   frames.jsonl    the frames of a conversation, where there was one
-//!   model.jsonl     what its model was asked and served, as digests
-//!   agent.stderr    what the agent complained about
-//!   artifacts/      what it wrote, made when wanted
-//!   result.json     what was known at the end; its absence says that there was no orderly end
+//!   lock            locked while the writer is alive
+//!   run.json        plan, versions and host, known at the start
+//!   events.jsonl    the events, one per line, chained
+//!   frames.jsonl    the frames of a conversation, if there was one
+//!   model.jsonl     requests to the model and its answers, as digests
+//!   agent.stderr    the agent's standard error
+//!   artifacts/      files that the agent wrote, created when needed
+//!   result.json     status and metrics; absent if the run did not end in order
 //! ```
-//! A folder appears under its name only when `lock` is held and `run.json` is whole, so that whoever finds one can
-//! tell a run that is going on from one that was cut short.
+//! A directory gets its name only once `lock` is held and `run.json` is complete, so that a reader can tell an active
+//! run from an interrupted one.
 //!
-//! Every text passes a redactor before it is written, not when it is shown: what never reaches the disk cannot leak
+//! Every text is redacted before it is written, not when it is shown: a secret that never reaches the disk cannot leak
 //! from it.
 
 mod cassette;

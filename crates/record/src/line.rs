@@ -1,22 +1,23 @@
-//! A line of the log.
+//! A line of the event log.
 //!
 //! ```text
 //! {"seq":3,"ms":120,"event":{"kind":"notice","text":"…"},"chain":"<64 hexadecimal digits>"}
 //! ```
 //! The chain is the SHA-256 of the previous line's chain and of this line's bytes up to `,"chain"`. The first line's
-//! previous value is the SHA-256 of `run.json`, and `result.json` holds the last. So a changed byte, a missing line
-//! and a line out of order are noticed, and so is a cut tail once the run has ended. It is made against accidents and
-//! careless hands, not against someone who computes the whole chain anew: there is no key.
+//! previous value is the SHA-256 of `run.json`, and `result.json` contains the last. So a changed byte, a missing line
+//! and a line out of order are detected, and so is a truncated end once the run has ended. The chain protects against
+//! accidents, not against someone who computes the whole chain again: it has no key.
 //!
-//! The bytes as they stand are digested, so no canonical form of JSON is needed.
+//! The digest covers the bytes as written, so no canonical form of JSON is needed.
 
 use belljar_contract::{Digest, EventRecord, Logged};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The longest line, its end included. Output of the command is not in the log; what an agent says in its protocol is.
+/// The maximum length of a line in bytes, including its newline. The output of the command is not in the log; the
+/// agent's protocol is.
 pub const LINE_MAX: usize = 32 << 20;
-/// The longest log.
+/// The maximum size of a log in bytes.
 pub const LOG_MAX: u64 = 256 << 20;
 
 const BEFORE: &[u8] = b",\"chain\":\"";
@@ -37,13 +38,13 @@ fn link(previous: &Digest, content: &[u8]) -> Digest {
     Digest::of_parts(&[previous.hex().as_bytes(), content])
 }
 
-/// A value as text. To write it straight to a `String` takes half as long as to format it.
+/// A value as text. Serialising directly to a `String` takes half as long as formatting it.
 pub(crate) fn text(value: &Value) -> String {
-    // A value can always be written.
+    // Serialising a value does not fail.
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// A line with its end, and the chain's value after it.
+/// A line with its newline, and the chain value after it.
 pub(crate) fn encode(previous: &Digest, seq: u64, offset_ms: u64, event: &Value) -> (String, Digest) {
     let mut line = format!(r#"{{"seq":{seq},"ms":{offset_ms},"event":{}"#, text(event));
     let chain = link(previous, line.as_bytes());
@@ -51,7 +52,7 @@ pub(crate) fn encode(previous: &Digest, seq: u64, offset_ms: u64, event: &Value)
     (line, chain)
 }
 
-/// Reads a line without its end; `None` when it is not the one that was written here.
+/// Parses a line without its newline; `None` if it does not match the chain.
 pub(crate) fn decode(previous: &Digest, seq: u64, line: &[u8]) -> Option<(EventRecord, Digest)> {
     let (content, suffix) = line.split_at_checked(line.len().checked_sub(SUFFIX)?)?;
     let chain = link(previous, content);
@@ -78,8 +79,8 @@ mod tests {
         assert!(!line.contains(&b'\n'));
         let record = EventRecord { seq: 4, offset_ms: 9, event: Logged::Known(event) };
         assert_eq!(decode(&seed, 4, line), Some((record, chain)));
-        assert_eq!(decode(&chain, 4, line), None, "another predecessor");
-        assert_eq!(decode(&seed, 5, line), None, "another number");
+        assert_eq!(decode(&chain, 4, line), None, "a different previous line");
+        assert_eq!(decode(&seed, 5, line), None, "a different number");
         for position in 0..line.len() {
             let mut changed = line.to_vec();
             changed[position] ^= 1;

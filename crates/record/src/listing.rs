@@ -1,14 +1,14 @@
-//! The listing of a workspace's files as it may be stored: an agent chooses names, targets of links and contents.
+//! The listing of a workspace's files as it is stored. An agent chooses the names, link targets and contents in it.
 
 use crate::redact::{Redact, redact_text};
 use belljar_contract::{Digest, FileKind, FileSeen, FilesSeen};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A part of a name that is longer is not used for a file of ours.
+/// The maximum length of a path component that is used in a file name of belljar.
 const LONGEST_PART: usize = 200;
 
-/// Makes digests that say whether two contents of one listing are the same, and nothing else. The key is forgotten with
-/// the listing, so that no content can be guessed from its digest, however few contents are possible.
+/// Makes keyed digests that only show whether two contents of one listing are equal. The key is dropped with the
+/// listing, so that a content cannot be guessed from its digest, even if there are few possible contents.
 pub(crate) struct Unguessable([u8; 32]);
 
 impl Unguessable {
@@ -27,7 +27,7 @@ impl Unguessable {
     }
 }
 
-/// Replaces secrets in the names of a listing. Names that become the same stay apart.
+/// Redacts secrets in the names of a listing. Names that become equal get a suffix.
 pub(crate) fn redact_names(files: &mut FilesSeen, redact: &Redact) {
     let all: BTreeSet<&String> = files.before.keys().chain(files.after.keys()).collect();
     let holds = |path: &&&String| redact.scrub_bytes(path.as_bytes()).is_some();
@@ -66,8 +66,8 @@ pub(crate) fn redact_names(files: &mut FilesSeen, redact: &Redact) {
     }
 }
 
-/// Makes the digests of a listing unguessable. A content that is kept as it was lies beside the listing, and its digest
-/// binds the two together.
+/// Replaces the digests of a listing by keyed ones. The digest of a content that is stored unchanged next to the
+/// listing is kept, because it links the two.
 pub(crate) fn hide_digests(files: &mut FilesSeen, kept_as_they_were: &BTreeSet<String>, key: &Unguessable) {
     let hide = |file: &mut FileSeen| file.digest = file.digest.map(|digest| key.of(digest));
     files.before.values_mut().for_each(hide);

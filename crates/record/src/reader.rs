@@ -1,4 +1,4 @@
-//! Reading a run back, whatever became of it.
+//! Reads a run, complete or not.
 
 use crate::disk::{open_regular, read_bounded};
 use crate::error::ReadError;
@@ -12,36 +12,35 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read};
 
-/// The longest `run.json`; a plan carries texts of 1 MiB at most, and few of them.
+/// The maximum size of `run.json` in bytes; a plan has few texts of at most 1 MiB.
 pub(crate) const HEAD_MAX: u64 = 64 << 20;
 const RESULT_MAX: u64 = 1 << 20;
 
-/// Reads one run's folder.
+/// Reads the directory of one run.
 #[derive(Debug)]
 pub struct RunReader {
     directory: AbsPath,
 }
 
-/// What a log holds.
+/// The valid lines of a log.
 pub(crate) struct Log {
     pub events: Vec<EventRecord>,
     pub chain: Digest,
     pub end: LogEnd,
 }
 
-/// How a log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogEnd {
-    /// With a whole line, or before the first.
+    /// With a complete line, or before the first.
     Whole,
     /// In the middle of a line.
     Cut,
-    /// With a line that was not written here; it and all behind it are not believed.
+    /// With a line that does not match the chain; it and all later lines are ignored.
     Wrong,
 }
 
 impl RunReader {
-    /// A reader of this folder.
+    /// A reader of this run directory.
     #[must_use]
     pub fn new(directory: AbsPath) -> Self {
         Self { directory }
@@ -50,8 +49,8 @@ impl RunReader {
     /// Reads everything.
     ///
     /// # Errors
-    /// When a file cannot be read, is none of ours or of a later format. A log that is cut short or was changed is no
-    /// error: the run says so.
+    /// When a file cannot be read, was not written by belljar or has a later format. An incomplete or changed log is
+    /// not an error: the run says so.
     pub fn read(&self) -> Result<Run, ReadError> {
         let (head, seed) = self.head_and_digest()?;
         let result = self.result()?;
@@ -76,7 +75,7 @@ impl RunReader {
         Ok(Run { head, events: log.events, result, completeness })
     }
 
-    /// Reads the beginning only.
+    /// Reads `run.json` only.
     ///
     /// # Errors
     /// As [`RunReader::read`].
@@ -95,7 +94,7 @@ impl RunReader {
         Ok((head, Digest::of(&bytes)))
     }
 
-    /// Reads the end only; `None` when there was none, or not yet.
+    /// Reads `result.json` only; `None` if it does not exist, or not yet.
     ///
     /// # Errors
     /// As [`RunReader::read`].
@@ -116,7 +115,7 @@ fn bounded(path: &AbsPath, limit: u64) -> Result<Option<Vec<u8>>, ReadError> {
     }
 }
 
-/// Looks at the formats before anything else: what a later version means by the rest is not known here.
+/// Checks the formats before anything else, because other members may have a different meaning in a later version.
 fn versioned<T: DeserializeOwned>(
     path: &AbsPath,
     bytes: &[u8],
@@ -127,7 +126,7 @@ fn versioned<T: DeserializeOwned>(
     for (name, known) in formats {
         let found = if *name == "format" { &written.format } else { &written.event_format };
         let Some(found) = found.as_ref().and_then(Value::as_u64) else {
-            return Err(foreign(serde_json::Error::custom(format!("it has no `{name}`"))));
+            return Err(foreign(serde_json::Error::custom(format!("`{name}` is missing"))));
         };
         if found > u64::from(*known) {
             return Err(ReadError::Newer { path: path.clone(), found, known: *known });
@@ -136,14 +135,14 @@ fn versioned<T: DeserializeOwned>(
     serde_json::from_slice(bytes).map_err(foreign)
 }
 
-/// The rest is passed over.
+/// Ignores all other members.
 #[derive(Deserialize)]
 struct Formats {
     format: Option<Value>,
     event_format: Option<Value>,
 }
 
-/// Reads lines until one is not as it was written.
+/// Reads lines until one does not match the chain.
 pub(crate) fn read_log(input: &mut impl BufRead, seed: Digest) -> io::Result<Log> {
     let mut log = Log { events: Vec::new(), chain: seed, end: LogEnd::Whole };
     let mut line = Vec::new();
@@ -174,7 +173,7 @@ fn judge(log: &Log, result: Option<&RunResult>) -> Completeness {
     };
     match (log.end, result) {
         (LogEnd::Wrong, _) => tampered,
-        // The result is written last: with it, nothing may be missing.
+        // The result is written last, so with it nothing may be missing.
         (LogEnd::Whole, Some(result))
             if end == Some((&result.status, result.duration_ms))
                 && result.events == log.events.len() as u64

@@ -43,7 +43,7 @@ fn every_cut_and_every_lost_line_is_noticed() {
     assert_eq!(judge(&whole, Some(&done)), Completeness::Complete);
     assert_eq!(judge(&whole, None), Completeness::Incomplete { why: Missing::Result });
     let other = RunResult { status: RunStatus::Exited { code: 1 }, ..done.clone() };
-    assert_eq!(judge(&whole, Some(&other)), Completeness::Tampered { line: 4 }, "a result of another end");
+    assert_eq!(judge(&whole, Some(&other)), Completeness::Tampered { line: 4 }, "a result of another log");
     for cut in 0..text.len() {
         let log = read(&text.as_bytes()[..cut]);
         let lines = text[..cut].matches('\n').count();
@@ -89,14 +89,14 @@ fn a_line_without_end_is_not_read_for_ever() {
     assert_eq!((log.events.len(), log.end), (0, LogEnd::Wrong));
 }
 
-/// Whatever the bytes are, reading ends, and what is believed is what a writer would have written.
+/// Reading arbitrary bytes ends, and accepts only lines that a writer would have written.
 #[test]
 fn fuzz_run_reader() {
     bolero::check!().with_type::<(Vec<u8>, Vec<u8>, u16)>().for_each(|(bytes, text, at)| {
         let log = read_log(&mut bytes.as_slice(), seed()).unwrap();
-        assert!(log.events.is_empty(), "nobody guesses a chain");
+        assert!(log.events.is_empty(), "a chain cannot be guessed");
         assert_ne!(judge(&log, None), Completeness::Complete);
-        // The same bytes in the middle of a good log.
+        // The same bytes in the middle of a valid log.
         let text = String::from_utf8_lossy(text);
         let (good, chain) = write(&[notice(&text), end()]);
         let at = usize::from(*at) % (good.len() + 1);

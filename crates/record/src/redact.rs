@@ -1,19 +1,20 @@
-//! Secrets are replaced before anything is written.
+//! Redacts secrets before anything is written.
 
 use belljar_contract::{Event, Logged, Scrubber};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Replaces secrets in a text. Every free text passes one on its way to the disk; there is no default.
+/// Replaces secrets in texts. Every free text passes through one before it is written; there is no default.
 pub type Redact = Arc<Scrubber>;
 
-/// Redacts every text in a value, names of members included. Most have no secret and stay where they are.
+/// Redacts every string in a value, including the names of members. Strings without a secret are not copied.
 pub fn redact_value(value: &mut Value, redact: &Redact) {
     match value {
         Value::String(text) => redact_text(text, redact),
         Value::Array(list) => match bytes(list).and_then(|bytes| redact.scrub_bytes(&bytes)) {
-            // A text that is not UTF-8 stands as a list of bytes; with a secret in it, its exact form is given up.
+            // A text that is not UTF-8 is stored as a list of bytes. If it contains a secret, its exact bytes are
+            // given up.
             Some(scrubbed) => *value = Value::String(String::from_utf8_lossy(&scrubbed).into_owned()),
             None => list.iter_mut().for_each(|item| redact_value(item, redact)),
         },
@@ -34,7 +35,7 @@ pub(crate) fn redact_text(text: &mut String, redact: &Redact) {
     }
 }
 
-/// Redacts an event's members; their names and the event's kind are ours.
+/// Redacts the members of an event. Their names and the event's kind are belljar's own.
 pub(crate) fn redact_event(event: &mut Value, redact: &Redact) {
     match event {
         Value::Object(members) => {
@@ -45,7 +46,7 @@ pub(crate) fn redact_event(event: &mut Value, redact: &Redact) {
     }
 }
 
-/// An event as it is recorded, to be shown while it happens.
+/// An event as it is recorded, for showing it live.
 #[must_use]
 pub fn redacted_event<'e>(event: &'e Event, redact: &Redact) -> Cow<'e, Event> {
     let mut value = json!(event);
@@ -54,7 +55,7 @@ pub fn redacted_event<'e>(event: &'e Event, redact: &Redact) -> Cow<'e, Event> {
         Logged::Known(redacted) if redacted == *event => Cow::Borrowed(event),
         Logged::Known(redacted) => Cow::Owned(redacted),
         Logged::Unread(_) => {
-            Cow::Owned(Event::Notice { text: "an event that cannot be shown without a secret".to_owned() })
+            Cow::Owned(Event::Notice { text: "an event that cannot be redacted".to_owned() })
         }
     }
 }

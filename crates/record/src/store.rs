@@ -1,4 +1,4 @@
-//! All runs of this user.
+//! The store of all runs of this user.
 
 use crate::disk::{Size, make_private, measure, remove_tree};
 use crate::error::{ReadError, RemoveError, WriteError};
@@ -11,41 +11,38 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::time::{Duration, SystemTime};
 
-/// Before the name of a folder that is being made.
+/// The prefix of a directory that is being created.
 const MAKING: &str = ".making-";
-/// The length of the time in a name, to the second.
+/// The length of the time in a directory's name.
 const COMPACT_TIME: usize = "YYYYMMDD-HHMMSS".len();
-/// Before the name of a folder that is being removed.
+/// The prefix of a directory that is being removed.
 const REMOVING: &str = ".removing-";
 
-/// Nobody takes longer to make a folder.
+/// Creating a directory never takes longer than this.
 const SETTLED: Duration = Duration::from_secs(3600);
 
-/// The folder of all runs.
+/// The directory of all runs.
 #[derive(Debug, Clone)]
 pub struct RunStore {
     directory: AbsPath,
 }
 
-/// A run in a listing.
 #[derive(Debug)]
 pub struct RunEntry {
-    /// Its folder.
     pub directory: AbsPath,
-    /// What was known at its start; the reason when that cannot be read.
+    /// The content of `run.json`, or why it cannot be read.
     pub head: Result<RunHead, ReadError>,
-    /// Where it stands.
     pub state: RunState,
-    /// When its log was last written to, or its folder changed where there is none.
+    /// When its log was last written, or its directory changed if there is no log.
     pub last_change: Option<SystemTime>,
-    /// What it takes.
+    /// Its disk usage.
     pub size: Size,
 }
 
-/// Where a run stands.
+/// The state of a run.
 #[derive(Debug)]
 pub enum RunState {
-    /// Its writer lives.
+    /// Its writer is alive.
     Running,
     /// It ended in order.
     Ended(RunResult),
@@ -56,7 +53,7 @@ pub enum RunState {
 }
 
 impl RunStore {
-    /// The runs below belljar's state.
+    /// The store in belljar's state directory.
     #[must_use]
     pub fn new(state: &AbsPath) -> Self {
         Self { directory: state.child("runs") }
@@ -68,10 +65,10 @@ impl RunStore {
         &self.directory
     }
 
-    /// Makes the folder of a new run, whole or not at all, and writes its first event.
+    /// Creates the directory of a new run atomically and writes the first event.
     ///
     /// # Errors
-    /// When that fails; what was begun is taken away.
+    /// When that fails; the incomplete directory is removed.
     pub fn create(&self, head: &RunHead, redact: Redact) -> Result<RunWriter, WriteError> {
         let date = UtcTime::from_unix_ms(head.started_at_ms).compact();
         let name = format!("{date}-{}-{}", head.name, head.id);
@@ -83,7 +80,7 @@ impl RunStore {
             .create(&making)
             .map_err(|cause| WriteError::Make { path: making.clone(), cause })?;
         self.fill(&making, &name, head, redact).inspect_err(|_| {
-            // What remains is found by the sweep.
+            // [`Self::leftovers`] finds what cannot be removed now.
             remove_tree(making.as_path()).ok();
         })
     }
@@ -121,14 +118,14 @@ impl RunStore {
         Ok(writer)
     }
 
-    /// All runs, the oldest first.
+    /// All runs, oldest first.
     ///
     /// # Errors
-    /// When the folder of all runs cannot be read. One that is not there is an empty one.
+    /// When the directory of all runs cannot be read. A missing directory counts as empty.
     pub fn list(&self) -> Result<Vec<RunEntry>, ReadError> {
         let mut runs: Vec<RunEntry> =
-            self.folders(|name| !name.starts_with('.'))?.into_iter().map(entry).collect();
-        // Names have the second; within one, the head says which was first.
+            self.directories(|name| !name.starts_with('.'))?.into_iter().map(entry).collect();
+        // Names contain the second; `run.json` has the order within a second.
         let second = |run: &RunEntry| {
             let name = run.directory.file_name().map(|name| name.to_string_lossy().into_owned());
             name.map(|name| name.chars().take(COMPACT_TIME).collect::<String>())
@@ -137,24 +134,24 @@ impl RunStore {
         Ok(runs)
     }
 
-    /// Folders that a writer or a removal left half done, with nobody at work on them.
+    /// Incomplete directories of a writer or a removal that is no longer active.
     ///
     /// # Errors
-    /// When the folder of all runs cannot be read.
+    /// When the directory of all runs cannot be read.
     pub fn leftovers(&self, now: SystemTime) -> Result<Vec<AbsPath>, ReadError> {
-        // There is a moment in which a new folder has no lock yet.
+        // A new directory has no lock for a moment.
         let old = |path: &AbsPath| {
             let changed = fs::symlink_metadata(path).and_then(|found| found.modified());
             changed.is_ok_and(|changed| now.duration_since(changed).is_ok_and(|age| age > SETTLED))
         };
-        let mut making = self.folders(|name| name.starts_with(MAKING))?;
+        let mut making = self.directories(|name| name.starts_with(MAKING))?;
         making.retain(|path| old(path) && !matches!(exclusive(path), Ok(Held::Busy) | Err(_)));
-        let mut found = self.folders(|name| name.starts_with(REMOVING))?;
+        let mut found = self.directories(|name| name.starts_with(REMOVING))?;
         found.append(&mut making);
         Ok(found)
     }
 
-    fn folders(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<AbsPath>, ReadError> {
+    fn directories(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<AbsPath>, ReadError> {
         let failed = |cause| ReadError::Read { path: self.directory.clone(), cause };
         let entries = match fs::read_dir(&self.directory) {
             Ok(entries) => entries,
@@ -164,7 +161,7 @@ impl RunStore {
         let mut out = Vec::new();
         for entry in entries {
             let entry = entry.map_err(failed)?;
-            // Our names are UTF-8, and never links.
+            // Names of runs are UTF-8, and runs are never symbolic links.
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
             if wanted(&name) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 out.push(self.directory.child(&name));
@@ -174,22 +171,22 @@ impl RunStore {
         Ok(out)
     }
 
-    /// Removes a run's folder, or a leftover.
+    /// Removes a run's directory, or a leftover.
     ///
     /// # Errors
-    /// When the run is going on, or something of it remains.
+    /// When the run is active, or something of it remains.
     pub fn remove(&self, directory: &AbsPath) -> Result<(), RemoveError> {
         let failed = |cause| RemoveError::Remove { path: directory.clone(), cause };
         let name = directory.file_name().and_then(|name| name.to_str());
         let (Some(name), true) = (name, directory.parent().as_ref() == Some(&self.directory)) else {
-            return Err(failed(io::Error::other("it is not a run's folder")));
+            return Err(failed(io::Error::other("it is not the directory of a run")));
         };
-        // Kept until the end, so that nobody else begins.
+        // Kept until the end, so that no other process starts to remove it.
         let held = exclusive(directory).map_err(failed)?;
         if matches!(held, Held::Busy) {
             return Err(RemoveError::Running { path: directory.clone() });
         }
-        // Under another name first: half a folder must not pass for a run that was cut short.
+        // Renamed first, so that a partly removed directory does not look like an interrupted run.
         let plain = name.trim_start_matches(REMOVING);
         let removing = self.directory.child(&format!("{REMOVING}{plain}"));
         fs::rename(directory, &removing).map_err(failed)?;
@@ -200,17 +197,17 @@ impl RunStore {
 }
 
 enum Held {
-    Free(#[expect(dead_code, reason = "held, not looked at")] File),
+    Free(#[expect(dead_code, reason = "keeps the lock until it is dropped")] File),
     Busy,
     NoLock,
 }
 
-/// Takes the lock of a run's folder for ourselves.
+/// Takes the exclusive lock of a run's directory.
 fn exclusive(directory: &AbsPath) -> io::Result<Held> {
     held(directory, File::try_lock)
 }
 
-/// Whether somebody has the lock of a run's folder for themselves. Any number can ask at once.
+/// Whether another process has the exclusive lock of a run's directory. Any number of processes can ask at once.
 fn is_busy(directory: &AbsPath) -> bool {
     matches!(held(directory, File::try_lock_shared), Ok(Held::Busy))
 }
@@ -233,7 +230,7 @@ fn entry(directory: AbsPath) -> RunEntry {
     let changed = |path: &AbsPath| fs::symlink_metadata(path).and_then(|found| found.modified()).ok();
     RunEntry {
         head: reader.head(),
-        // Asked before the result is looked for: a run that ends in between has one.
+        // Evaluated before the result is read: a run that ends in between has one.
         state: match (is_busy(&directory), reader.result()) {
             (true, _) => RunState::Running,
             (false, Ok(Some(result))) => RunState::Ended(result),

@@ -1,4 +1,4 @@
-//! Writing a run, a line at a time.
+//! Writes a run, one line at a time.
 
 use crate::disk::{make_private, write_atomically, write_whole};
 use crate::error::WriteError;
@@ -18,10 +18,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
-/// What is kept of the agent's standard error; what is beyond is dropped.
+/// The maximum number of bytes kept of the agent's standard error.
 pub const STDERR_MAX: u64 = 16 << 20;
 
-/// A run that is going on. The kernel lets its lock go when the process dies, however it dies.
+/// A run in progress. The kernel releases its lock when the process dies, however it dies.
 #[derive(Debug)]
 pub struct RunWriter {
     directory: AbsPath,
@@ -34,15 +34,15 @@ pub struct RunWriter {
 struct Log {
     path: AbsPath,
     file: File,
-    /// How many bytes are whole lines.
+    /// The length of all complete lines in bytes.
     length: u64,
-    /// A line may stand half behind them.
+    /// Whether an incomplete line may follow them.
     torn: bool,
     seq: u64,
     chain: Digest,
 }
 
-/// A new file that only the user can read.
+/// Creates a file that only the user can read.
 pub(crate) fn new_file(path: &AbsPath) -> Result<File, WriteError> {
     OpenOptions::new()
         .append(true)
@@ -52,8 +52,8 @@ pub(crate) fn new_file(path: &AbsPath) -> Result<File, WriteError> {
         .map_err(|cause| WriteError::Write { path: path.clone(), cause })
 }
 
-/// What `run.json` holds. The head's own words have closed alphabets and stand in the folder's name anyway; what is
-/// free text is redacted.
+/// The content of `run.json`. Names in it have closed alphabets and are part of the directory's name anyway; free
+/// text is redacted.
 pub(crate) fn head_text(head: &RunHead, redact: &Redact) -> String {
     let mut head = head.clone();
     redact_value(&mut head.plan, redact);
@@ -62,14 +62,14 @@ pub(crate) fn head_text(head: &RunHead, redact: &Redact) -> String {
     document(&head)
 }
 
-/// A file that people look at.
+/// A file that people read, so it is indented.
 fn document(value: &impl Serialize) -> String {
-    // What has only texts for names can always be written.
+    // All keys are strings, so serialising does not fail.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
 impl RunWriter {
-    /// Takes over a folder in which `lock` is held and `run.json` stands.
+    /// Takes over a directory in which `lock` is held and `run.json` exists.
     pub(crate) fn begin(
         directory: AbsPath,
         head: &RunHead,
@@ -104,7 +104,6 @@ impl RunWriter {
         Ok(writer)
     }
 
-    /// The run's folder.
     #[must_use]
     pub fn directory(&self) -> &AbsPath {
         &self.directory
@@ -115,18 +114,18 @@ impl RunWriter {
         self.directory = directory;
     }
 
-    /// Appends an event that happened `offset_ms` after the start. When this returns, the death of this process
-    /// cannot undo it.
+    /// Appends an event that happened `offset_ms` after the start. Once this returns, the event survives the death of
+    /// this process.
     ///
     /// # Errors
-    /// When it cannot be written. The log then ends with the event before; a later attempt may succeed.
+    /// When it cannot be written. The log then ends with the previous event; a later attempt may succeed.
     pub fn emit(&mut self, offset_ms: u64, event: &Event) -> Result<(), WriteError> {
         let mut value = json!(event);
         redact_event(&mut value, &self.redact);
         self.log.append(offset_ms, &value)
     }
 
-    /// Keeps a text among the artifacts, redacted like everything else, its name included. Its parts are redacted each by itself.
+    /// Stores a text among the artifacts. Its name and each of its parts are redacted separately.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -141,8 +140,8 @@ impl RunWriter {
         self.redact.scrub_bytes(bytes).map_or(Cow::Borrowed(bytes), Cow::Owned)
     }
 
-    /// Keeps the listing of a workspace, and the contents that it holds; gives the digest of the listing. Names and contents
-    /// are redacted, and no content can be guessed from a digest.
+    /// Stores the listing of a workspace and the contents in it; returns the digest of the listing. Names and
+    /// contents are redacted, and contents cannot be guessed from the digests.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -152,7 +151,7 @@ impl RunWriter {
         redact_names(&mut files, &self.redact);
         let mut as_they_were = BTreeSet::new();
         for (name, file) in &mut files.after {
-            // Unchanged files are where they came from.
+            // An unchanged file can be taken from its source.
             let fresh = files.before.get(name).is_none_or(|before| before.digest != file.digest);
             let (Some(body), true) = (file.body.take(), fresh) else { continue };
             let path = kept.child(name);
@@ -162,7 +161,8 @@ impl RunWriter {
             if scrubbed.is_none() {
                 as_they_were.insert(name.clone());
             }
-            // The listing has its digest and the log has the listing's: a power cut cannot pass one off for another.
+            // The listing has the file's digest and the log has the listing's, so a truncated file after a power
+            // failure is detected.
             made.and_then(|()| write_whole(&path, &[scrubbed.as_deref().unwrap_or(&body)]))
                 .map_err(|cause| WriteError::Write { path, cause })?;
         }
@@ -173,10 +173,10 @@ impl RunWriter {
         Ok(Digest::of(text.as_bytes()))
     }
 
-    /// The folder for what the agent wrote, made when it is first wanted.
+    /// The directory for artifacts, created when it is first needed.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn artifacts(&self) -> Result<AbsPath, WriteError> {
         let path = self.directory.child("artifacts");
         match make_private(path.as_path()) {
@@ -185,45 +185,45 @@ impl RunWriter {
         }
     }
 
-    /// The place for what the agent writes to standard error. There is one.
+    /// Creates the file for the agent's standard error. Can be called once.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn agent_stderr(&self) -> Result<AgentStderr, WriteError> {
         let file = new_file(&self.directory.child("agent.stderr"))?;
         Ok(AgentStderr { file, scrubbed: self.redact.patient_stream(), left: STDERR_MAX })
     }
 
-    /// The place for the frames of the conversation. There is one.
+    /// Creates the record of the conversation's frames. Can be called once.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn frames(&self) -> Result<FrameLog, WriteError> {
         let path = self.directory.child("frames.jsonl");
         let redact = Arc::clone(&self.redact);
         Ok(FrameLog { file: new_file(&path)?, path, redact, left: LOG_MAX, head: None })
     }
 
-    /// The file of the egress log, whose rows the services of the run write. There is one.
+    /// Creates the file of the egress log; the run's services write its rows. Can be called once.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn egress_log(&self) -> Result<File, WriteError> {
         new_file(&self.directory.child("egress.jsonl"))
     }
 
-    /// The file of the model log, whose rows the services of the run write. There is one.
+    /// Creates the file of the model log; the run's services write its rows. Can be called once.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn model_log(&self) -> Result<File, WriteError> {
         new_file(&self.directory.child("model.jsonl"))
     }
 
-    /// Ends the run: the last event, then the result. The folder's path is returned, to be shown.
+    /// Ends the run: writes the last event, then the result. Returns the path of the directory.
     ///
     /// # Errors
-    /// When either cannot be written; the run then reads as incomplete.
+    /// When either cannot be written; the run then counts as incomplete.
     pub fn finish(
         mut self,
         duration_ms: u64,
@@ -236,7 +236,7 @@ impl RunWriter {
         let Log { seq: events, chain, .. } = self.log;
         let result = RunResult { format: RUN_FORMAT, status, duration_ms, metrics, events, chain };
         let mut value = json!(result);
-        // The one free text in it is why a command was not started.
+        // The only free text in it is the reason why a command was not started.
         redact_value(&mut value["status"], &self.redact);
         let path = self.directory.child("result.json");
         write_atomically(&path, document(&value).as_bytes()).map_err(|cause| failed(&path, cause))?;
@@ -254,11 +254,11 @@ impl Log {
         if self.length + bytes as u64 > LOG_MAX {
             return Err(WriteError::TooLarge { path: self.path.clone(), limit: LOG_MAX });
         }
-        // In one write, so that a reader finds whole lines, and without a buffer that would die with the process.
+        // A single unbuffered write, so that a reader finds complete lines and nothing is lost with the process.
         let written = self.mend().and_then(|()| self.file.write_all(line.as_bytes()));
         if let Err(cause) = written {
             self.torn = true;
-            // Tried again before the next line if it fails now.
+            // Repeated before the next line if it fails now.
             self.mend().ok();
             return Err(WriteError::Write { path: self.path.clone(), cause });
         }
@@ -268,7 +268,7 @@ impl Log {
         Ok(())
     }
 
-    /// Takes away what a failed write left.
+    /// Removes the rest of a failed write.
     fn mend(&mut self) -> io::Result<()> {
         if self.torn {
             self.file.set_len(self.length)?;
@@ -278,16 +278,16 @@ impl Log {
     }
 }
 
-/// Whose frame it is.
+/// The direction of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameWay {
-    /// The agent's.
+    /// From the agent.
     In,
-    /// belljar's.
+    /// From belljar.
     Out,
 }
 
-/// The frames of a conversation, as they went over the wire but for secrets, a line each.
+/// The frames of a conversation as sent and received, redacted, one per line.
 #[derive(Debug)]
 pub struct FrameLog {
     path: AbsPath,
@@ -298,13 +298,13 @@ pub struct FrameLog {
 }
 
 impl FrameLog {
-    /// The chain of the last line, once there is one.
+    /// The chain of the last line; `None` before the first.
     #[must_use]
     pub const fn head(&self) -> Option<Digest> {
         self.head
     }
 
-    /// Appends a frame that came or went `offset_ms` after the start.
+    /// Appends a frame that was sent or received `offset_ms` after the start.
     ///
     /// # Errors
     /// When it cannot be written, or the log is full.
@@ -327,7 +327,7 @@ impl FrameLog {
     }
 }
 
-/// Takes what the agent writes to standard error, redacts it as it comes, and keeps [`STDERR_MAX`] bytes of it.
+/// Stores the agent's standard error, redacted as it arrives, up to [`STDERR_MAX`] bytes.
 #[derive(Debug)]
 pub struct AgentStderr {
     file: File,
@@ -357,7 +357,7 @@ impl Write for AgentStderr {
         Ok(bytes.len())
     }
 
-    /// Writes what was held back as well: for the end of the stream.
+    /// Also writes the bytes that were held back; for the end of the stream.
     fn flush(&mut self) -> io::Result<()> {
         let rest = self.scrubbed.finish();
         self.put(&rest)

@@ -12,14 +12,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{abs, head, nothing, status};
 
-/// Where the child writes; set for it alone.
+/// The directory that the child writes to; set only for the child.
 const CHILD: &str = "BELLJAR_TEST_WRITER";
 
 fn notice(text: String) -> Event {
     Event::Notice { text }
 }
 
-/// Not a test of its own: the next one starts this binary again with this name, and kills it.
+/// Not a test of its own: the next test starts this binary with this name, and kills it.
 #[test]
 fn child_writes_until_it_is_killed() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
@@ -46,7 +46,7 @@ fn a_killed_writer_leaves_a_readable_incomplete_run() {
     let store = RunStore::new(&abs(base.path()));
     assert!(matches!(store.list().unwrap()[0].state, RunState::Running));
     child.kill().unwrap();
-    // It kept writing until the kill arrived; everything it reported is there.
+    // It kept writing until it was killed; everything that it reported is in the log.
     let seen = lines.last().unwrap_or(seen);
     child.wait().unwrap();
 
@@ -61,7 +61,7 @@ fn a_killed_writer_leaves_a_readable_incomplete_run() {
     assert!(run.events.len() >= seen + 2, "{} events, {seen} reported", run.events.len());
 }
 
-/// A file system of its own, unmounted at the end.
+/// A separate small file system, unmounted on drop.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -99,21 +99,21 @@ fn a_full_disk_is_an_error_that_names_the_file() {
     let WriteError::Write { path, cause } = &error else { panic!("{error:?}") };
     assert_eq!(path.as_path(), writer.directory().as_path().join("events.jsonl"));
     assert_eq!(cause.kind(), std::io::ErrorKind::StorageFull);
-    let folder = writer.directory().clone();
-    let run = RunReader::new(folder.clone()).read().unwrap();
+    let directory = writer.directory().clone();
+    let run = RunReader::new(directory.clone()).read().unwrap();
     assert_eq!(run.completeness, Completeness::Incomplete { why: Missing::EndOfRun }, "no half line");
     assert_eq!(run.events.len() as u64, written + 1);
 
-    // No room for another run: nothing of it remains.
+    // There is no room for another run, and nothing of it may remain.
     let error = RunStore::new(&abs(base)).create(&head(2), nothing()).unwrap_err().to_string();
     assert!(error.contains("run.json"), "{error}");
     assert_eq!(std::fs::read_dir(base.join("runs")).unwrap().count(), 1);
 
-    // With room again the same writer goes on, and the run is whole.
+    // With room again, the same writer continues, and the run is complete.
     std::fs::remove_file(base.join("filler")).unwrap();
     writer.emit(written, &notice("room again".to_owned())).unwrap();
     writer.finish(9, status(), Metrics::default()).unwrap();
-    assert_eq!(RunReader::new(folder).read().unwrap().completeness, Completeness::Complete);
+    assert_eq!(RunReader::new(directory).read().unwrap().completeness, Completeness::Complete);
 }
 
 #[test]
@@ -122,12 +122,12 @@ fn a_result_that_does_not_fit_leaves_the_run_incomplete() {
     let disk = SmallDisk::mount("64k");
     let base = disk.0.path();
     let writer = RunStore::new(&abs(base)).create(&head(1), nothing()).unwrap();
-    let folder = writer.directory().clone();
+    let directory = writer.directory().clone();
     std::fs::write(base.join("filler"), vec![0; 1 << 20]).unwrap_err();
     let why = "y".repeat(100);
     let error = writer.finish(9, RunStatus::NotStarted { why }, Metrics::default()).unwrap_err().to_string();
     assert!(error.contains("result.json") && !error.contains(".new"), "{error}");
-    let run = RunReader::new(folder.clone()).read().unwrap();
+    let run = RunReader::new(directory.clone()).read().unwrap();
     assert_eq!(run.completeness, Completeness::Incomplete { why: Missing::Result });
-    assert!(!folder.child("result.json.new").as_path().exists());
+    assert!(!directory.child("result.json.new").as_path().exists());
 }

@@ -1,4 +1,4 @@
-//! Runs that earlier versions wrote stay readable; those that later ones wrote are refused.
+//! Runs that earlier versions wrote stay readable; runs of later formats are rejected.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ fn museum(version: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(version)
 }
 
-/// Copies a run, for a test that spoils it.
+/// Copies a run, for a test that modifies it.
 fn copy(from: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -24,7 +24,7 @@ fn copy(from: &Path) -> tempfile::TempDir {
     to
 }
 
-/// Writes what the museum holds; the outcome is a fixture only when it is copied there by hand.
+/// Writes the run that the fixtures contain. The output becomes a fixture only when it is copied there by hand.
 fn write_now(base: &Path) -> PathBuf {
     let mut writer = RunStore::new(&abs(base)).create(&head(0x1a2b_3c4d), nothing()).unwrap();
     for (index, event) in events().iter().enumerate() {
@@ -40,7 +40,7 @@ fn v1_is_read_whole() {
     assert_eq!(run.head, head(0x1a2b_3c4d));
     assert_eq!(run.result.unwrap().metrics, metrics());
     let known: Vec<Event> = run.events.iter().filter_map(|record| record.event.known().cloned()).collect();
-    assert_eq!(known.len(), run.events.len(), "every word is still known");
+    assert_eq!(known.len(), run.events.len(), "every event is still known");
     assert_eq!(known[1..known.len() - 1], events());
 }
 
@@ -115,7 +115,7 @@ fn later_formats_and_foreign_files_are_refused() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_a_file_keeps_nobody_waiting() {
+fn a_pipe_in_the_place_of_a_file_does_not_block() {
     let spoiled = copy(&museum("v1/complete"));
     let path = spoiled.path().join("events.jsonl");
     fs::remove_file(&path).unwrap();

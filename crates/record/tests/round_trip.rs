@@ -1,4 +1,4 @@
-//! What is written is what is read, and what is secret is not written.
+//! Written data is read back unchanged, and secrets are not written.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,21 +24,21 @@ fn store(base: &tempfile::TempDir) -> RunStore {
 fn every_kind_of_event_comes_back() {
     let base = tempfile::tempdir().unwrap();
     let mut writer = store(&base).create(&head(7), nothing()).unwrap();
-    let folder = writer.directory().clone();
+    let directory = writer.directory().clone();
     assert_eq!(
-        folder.as_path(),
+        directory.as_path(),
         base.path().join("runs/20240229-123456-reviewer-2-00000007"),
         "date, name and id"
     );
     for (index, event) in events().iter().enumerate() {
         writer.emit(index as u64 * 100, event).unwrap();
-        let run = RunReader::new(folder.clone()).read().unwrap();
+        let run = RunReader::new(directory.clone()).read().unwrap();
         assert_eq!(run.events.len(), index + 2, "readable at every moment");
         assert_eq!(run.completeness, Completeness::Incomplete { why: Missing::EndOfRun });
     }
-    assert_eq!(writer.finish(5000, status(), metrics()).unwrap(), folder);
+    assert_eq!(writer.finish(5000, status(), metrics()).unwrap(), directory);
 
-    let run = RunReader::new(folder).read().unwrap();
+    let run = RunReader::new(directory).read().unwrap();
     assert_eq!(run.completeness, Completeness::Complete);
     assert_eq!(run.head, head(7));
     let result = run.result.unwrap();
@@ -93,10 +93,10 @@ fn only_the_user_can_read_it() {
     let artifacts = writer.artifacts().unwrap();
     assert_eq!(writer.artifacts().unwrap(), artifacts);
     writer.agent_stderr().unwrap().write_all(b"x").unwrap();
-    let folder = writer.finish(1, status(), Metrics::default()).unwrap();
+    let directory = writer.finish(1, status(), Metrics::default()).unwrap();
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&base.path().join("runs")), mode(folder.as_path())), (0o700, 0o700));
-    for entry in fs::read_dir(&folder).unwrap() {
+    assert_eq!((mode(&base.path().join("runs")), mode(directory.as_path())), (0o700, 0o700));
+    for entry in fs::read_dir(&directory).unwrap() {
         let path = entry.unwrap().path();
         assert_eq!(mode(&path), if path.is_dir() { 0o700 } else { 0o600 }, "{}", path.display());
     }
@@ -116,14 +116,14 @@ fn secrets_do_not_reach_the_disk() {
     let mut writer = store(&base).create(&head, secrets()).unwrap();
     writer.emit(1, &Event::Notice { text: "got hunter2 and {\"a\":\"hun\\\"ter\\n3\"}".to_owned() }).unwrap();
     let mut stderr = writer.agent_stderr().unwrap();
-    // In two writes, in one line.
+    // Split over two writes, within one line.
     stderr.write_all(b"\xff ok\nerror: hun").unwrap();
     stderr.write_all(b"ter2 is wrong").unwrap();
     stderr.flush().unwrap();
-    let folder = writer
+    let directory = writer
         .finish(2, RunStatus::NotStarted { why: "hunter2 is no command".to_owned() }, Metrics::default())
         .unwrap();
-    for entry in fs::read_dir(&folder).unwrap() {
+    for entry in fs::read_dir(&directory).unwrap() {
         let path = entry.unwrap().path();
         let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
         for secret in ["hunter2", "hun\"ter", "hun\\\"ter", "hun\\\\\\\"ter"] {
@@ -131,11 +131,11 @@ fn secrets_do_not_reach_the_disk() {
         }
     }
     assert_eq!(
-        fs::read(folder.child("agent.stderr")).unwrap(),
+        fs::read(directory.child("agent.stderr")).unwrap(),
         b"\xff ok\nerror: [redacted:TOKEN] is wrong",
-        "other bytes are as they came"
+        "other bytes are unchanged"
     );
-    let run = RunReader::new(folder).read().unwrap();
+    let run = RunReader::new(directory).read().unwrap();
     assert_eq!(run.completeness, Completeness::Complete);
     let text = "got [redacted:TOKEN] and {\"a\":\"[redacted:QUOTED]\"}".to_owned();
     assert_eq!(run.events[1].event, Logged::Known(Event::Notice { text }));
@@ -149,8 +149,8 @@ fn an_event_too_long_to_be_read_back_is_refused_and_the_log_goes_on() {
     assert!(matches!(writer.emit(1, &long), Err(WriteError::TooLong { .. })));
     let fits = Event::Notice { text: "x".repeat(LINE_MAX - 200) };
     writer.emit(1, &fits).unwrap();
-    let folder = writer.finish(2, status(), Metrics::default()).unwrap();
-    assert_eq!(RunReader::new(folder).read().unwrap().completeness, Completeness::Complete);
+    let directory = writer.finish(2, status(), Metrics::default()).unwrap();
+    assert_eq!(RunReader::new(directory).read().unwrap().completeness, Completeness::Complete);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn the_agents_complaints_are_bounded() {
 fn runs_are_listed_and_removed_but_never_under_a_writer() {
     let base = tempfile::tempdir().unwrap();
     let store = store(&base);
-    assert_eq!(store.list().unwrap().len(), 0, "no folder is an empty one");
+    assert_eq!(store.list().unwrap().len(), 0, "a missing directory counts as empty");
     let ended = store.create(&head(1), nothing()).unwrap().finish(9, status(), Metrics::default()).unwrap();
     drop(store.create(&head(2), nothing()).unwrap());
     let running = store.create(&head(3), nothing()).unwrap();
@@ -211,7 +211,7 @@ fn runs_of_one_second_are_listed_as_they_began() {
 }
 
 #[test]
-fn what_was_left_half_done_is_found_when_nobody_is_at_it() {
+fn leftovers_are_found_when_their_process_is_gone() {
     let base = tempfile::tempdir().unwrap();
     let store = store(&base);
     let runs = base.path().join("runs");

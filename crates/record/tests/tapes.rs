@@ -1,4 +1,5 @@
-//! Tapes that earlier versions wrote stay readable, and one whose maker is killed is whole or absent.
+//! Tapes that earlier versions wrote stay readable, and killing a process that makes a tape leaves it complete or
+//! absent.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -93,7 +94,7 @@ fn exchanges(log: &mut ExchangeLog) {
     }
 }
 
-/// Writes what the museum holds; the outcome is a fixture only when it is copied there by hand.
+/// Writes the tape that the fixtures contain. The output becomes a fixture only when it is copied there by hand.
 fn write_now(base: &AbsPath) -> AbsPath {
     write_with(base, head(4))
 }
@@ -113,14 +114,14 @@ fn write_with(base: &AbsPath, head: TapeHead) -> AbsPath {
     draft.finish(head).unwrap()
 }
 
-fn all(folder: &Path, below: &str) -> BTreeMap<String, Vec<u8>> {
+fn all(directory: &Path, below: &str) -> BTreeMap<String, Vec<u8>> {
     let mut out = BTreeMap::new();
-    for entry in fs::read_dir(folder.join(below)).unwrap() {
+    for entry in fs::read_dir(directory.join(below)).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let name = if below.is_empty() { name } else { format!("{below}/{name}") };
-        match folder.join(&name).is_dir() {
-            true => out.extend(all(folder, &name)),
-            false => drop(out.insert(name.clone(), fs::read(folder.join(&name)).unwrap())),
+        match directory.join(&name).is_dir() {
+            true => out.extend(all(directory, &name)),
+            false => drop(out.insert(name.clone(), fs::read(directory.join(&name)).unwrap())),
         }
     }
     out
@@ -147,7 +148,7 @@ fn v1_is_still_written_byte_for_byte() {
     }
 }
 
-/// What a recording adds that redacted values of the host.
+/// The manifest of a recording that redacted values of the host.
 fn head_with_values() -> TapeHead {
     let form = |bytes, tag| TapeForm { bytes, tag, digest: "0123456789abcdef0123456789abcdef".to_owned() };
     let values = TapeValues {
@@ -169,7 +170,7 @@ fn v1_with_digests_of_values_is_read_and_written_byte_for_byte() {
     assert_eq!(Tape::open(&tape).unwrap().head.values, head_with_values().values);
 }
 
-/// The other side of the test below: makes tapes of the same name, one after the other, until it is killed.
+/// The child of the test below: makes tapes of the same name in a loop until it is killed.
 #[test]
 fn child_makes_tapes_until_it_is_killed() {
     let Some(base) = std::env::var_os("BELLJAR_TEST_TAPES") else { return };
@@ -186,7 +187,7 @@ fn a_killed_maker_leaves_a_whole_tape_or_none() {
     let target = abs(base.path()).child("hello.tape");
     let (mut whole, mut drafts) = (0, 0);
     for round in 0..400_u64 {
-        // A busy disk takes longer over a tape, so the rounds go on until both were seen.
+        // Making a tape takes longer on a busy disk, so the rounds continue until both outcomes were seen.
         if round >= 30 && whole > 0 && drafts > 0 {
             break;
         }
@@ -196,7 +197,7 @@ fn a_killed_maker_leaves_a_whole_tape_or_none() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // From the first sign of life on, killed at every stage of the work.
+        // Killed at different stages of the work, from its first output on.
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         assert!(lines.any(|line| line.ends_with("begun")));
         let kill = Instant::now() + Duration::from_micros(round * 1700);
@@ -221,7 +222,7 @@ fn a_killed_maker_leaves_a_whole_tape_or_none() {
     assert_eq!(fs::read_dir(base.path()).unwrap().count(), 1, "the next recording removes what was left");
 }
 
-/// The other side of the test below: reads a tape and says how much memory that took.
+/// The child of the test below: reads a tape and prints how much memory that took.
 #[test]
 fn child_reads_a_large_tape() {
     let Some(path) = std::env::var_os("BELLJAR_TEST_LARGE_TAPE") else { return };

@@ -1,14 +1,14 @@
-//! Findings about files, drawn the way compilers do.
+//! Problems in files, rendered in the style of compilers.
 
 use crate::Style;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use belljar_contract::{Diagnostic, Label, Severity, SourceFile, visible, visible_lines, visible_page};
 use std::ops::Range;
 
-/// More than this many are counted instead of drawn: nobody reads a thousand.
+/// The maximum number of rendered diagnostics; more are only counted.
 const SHOWN: usize = 40;
 
-/// All findings, errors first, with a closing count.
+/// All diagnostics, errors first, with a count at the end.
 #[must_use]
 pub fn render_diagnostics(diagnostics: &[Diagnostic], sources: &[SourceFile], style: Style) -> String {
     let renderer = match style {
@@ -42,7 +42,7 @@ fn count(diagnostics: &[Diagnostic]) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// The parts of a diagnostic, safe to draw.
+/// The parts of a diagnostic, escaped.
 struct Drawn {
     severity: Severity,
     code: &'static str,
@@ -51,7 +51,7 @@ struct Drawn {
     help: Option<String>,
 }
 
-/// Lines of a file with a mark in them. Only they are drawn, so that a large file costs nothing.
+/// The marked lines of a file. Only these are rendered, so that a large file costs nothing.
 struct Place {
     kind: AnnotationKind,
     name: String,
@@ -102,7 +102,7 @@ impl Place {
         let end = floor(text, label.span.end.max(start));
         let first = text[..start].rfind('\n').map_or(0, |at| at + 1);
         let last = text[end..].find('\n').map_or(text.len(), |at| end + at);
-        // Escaped in three parts, so that the mark stays where it was.
+        // Escaped in three parts, so that the mark stays in its place.
         let page = |part: Range<usize>| visible_page(&text[part], &[]);
         let (before, marked, after) = (page(first..start), page(start..end), page(end..last));
         Some(Self {
@@ -164,7 +164,7 @@ error[unknown-key]: unknown key `hom`
     }
 
     #[test]
-    fn a_place_outside_the_text_does_no_harm() {
+    fn a_place_outside_the_text_is_harmless() {
         let sources = [SourceFile { name: "x".into(), text: "é".into() }];
         let label = |file, span| Label { file, span, text: String::new() };
         let diagnostics =

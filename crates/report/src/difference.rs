@@ -1,4 +1,4 @@
-//! What changed between two plans.
+//! The differences between two plans.
 
 use crate::Style;
 use belljar_contract::visible;
@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 /// One value that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Where, such as `egress.rules.allow-1.host`.
+    /// The path of the value, such as `egress.rules.allow-1.host`.
     pub key: String,
-    /// What it was; none when it is new.
+    /// The old value; `None` if it is new.
     pub before: Option<String>,
-    /// What it is; none when it is gone.
+    /// The new value; `None` if it was removed.
     pub after: Option<String>,
 }
 
-/// The values that differ. Members of lists are told apart by their name, id, target or host, so that an
-/// insertion does not look like a change of everything behind it.
+/// The values that differ. Elements of lists are matched by their name, id, target or host, so that an insertion does
+/// not look like a change of everything after it.
 #[must_use]
 pub fn changes(before: &Value, after: &Value) -> Vec<Change> {
     let (mut old, mut new) = (BTreeMap::new(), BTreeMap::new());
@@ -57,7 +57,7 @@ fn flatten(prefix: String, value: &Value, out: &mut BTreeMap<String, String>) {
     }
 }
 
-/// One line a change; long texts are cut, lines are folded.
+/// One line for each change; long texts are cut, line breaks escaped.
 #[must_use]
 pub fn render_changes(changes: &[Change], style: Style) -> String {
     let mut out = String::new();
@@ -74,10 +74,10 @@ pub fn render_changes(changes: &[Change], style: Style) -> String {
     out
 }
 
-/// One line of `text`: the whole of a short one, else the part from which it differs from `other`.
+/// One line of `text`: all of it if it is short, otherwise the part that differs from `other`.
 fn excerpt(text: &str, other: Option<&str>) -> String {
     const SHOWN: usize = 100;
-    /// Enough of what is the same to tell where it is.
+    /// How much of the common text is shown before the difference.
     const BEFORE: usize = 24;
     let text = visible(text);
     let line: Vec<char> = text.chars().collect();

@@ -1,19 +1,20 @@
-//! What a run left in the project, the most dangerous first.
+//! The findings of a run, most dangerous first.
 //!
-//! A stranger chooses names and numbers, so no number of entries may hide another: entries are grouped by kind, each kind
-//! has a line before any has a second one, many entries of a directory share a line, and entries near the top of the
-//! project come before those far down.
+//! An attacker may choose names and numbers of files, so no number of entries may hide another: entries are grouped
+//! by kind, each kind has a line before any has a second one, many entries of a directory share a line, and entries
+//! near the top of the project come before those far down.
 
 use crate::Style;
 use belljar_contract::{AbsPath, Danger, Finding, visible};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lines at the end of a run.
+/// The maximum number of lines at the end of a run.
 pub const FINDING_LINES: usize = 30;
-/// Entries of one directory that have lines of their own.
+/// The maximum number of entries of one directory that have lines of their own.
 const ALONE: usize = 3;
 
-/// Characters of a path and of a reason at the end of a run: one entry must not fill the screen.
+/// The maximum number of characters of a path and of a reason at the end of a run, so that one entry cannot fill the
+/// screen.
 const PATH_SHOWN: usize = 100;
 const WHY_SHOWN: usize = 160;
 
@@ -22,14 +23,14 @@ const WHY_SHOWN: usize = 160;
 pub enum FindingsShown<'a> {
     /// At most [`FINDING_LINES`], and the command that lists everything.
     Short {
-        /// Such as `belljar findings`; absent where no list is kept.
+        /// The command that lists everything, such as `belljar findings`; `None` if no list is stored.
         all: Option<&'a str>,
     },
-    /// Each entry on a line.
+    /// Every entry on its own line.
     All,
 }
 
-/// The page. `shown` gives a path as people read it.
+/// Renders the findings. `shown` shortens a path for people.
 #[must_use]
 pub fn render_findings(
     findings: &[Finding],
@@ -91,7 +92,7 @@ struct Row {
     why: String,
 }
 
-/// The rows of each kind, the most dangerous kind first.
+/// The rows of each kind, most dangerous kind first.
 fn kinds(findings: &[Finding]) -> Vec<Vec<Row>> {
     let kind = |finding: &Finding| match finding.danger {
         Danger::BuildOutput => (finding.danger, String::new()),
@@ -104,7 +105,7 @@ fn kinds(findings: &[Finding]) -> Vec<Vec<Row>> {
     let mut kinds: BTreeMap<(Danger, String), BTreeMap<AbsPath, Vec<&Finding>>> = BTreeMap::new();
     for finding in findings {
         let own = (kind(finding), finding.path.clone());
-        // A directory is counted with what is in it.
+        // A directory is counted with its entries.
         let above = if directories.contains(&own) { None } else { finding.path.parent() };
         let (kind, path) = own;
         let place = finding.output.clone().or(above).unwrap_or(path);
@@ -133,7 +134,7 @@ fn rows_of(place: AbsPath, found: &[&Finding]) -> Vec<Row> {
     found.iter().map(row).collect()
 }
 
-/// How many rows of each kind are shown: one of each, then another of each that has more, while there are lines.
+/// How many rows of each kind are shown: one of each, then another of each that has more, while lines are left.
 fn budgets(rows: &[usize]) -> Vec<usize> {
     let mut out = vec![0; rows.len()];
     let mut left = FINDING_LINES;
@@ -148,7 +149,7 @@ fn budgets(rows: &[usize]) -> Vec<usize> {
     out
 }
 
-/// The beginning and the end of a long text, which say most about a path.
+/// The beginning and the end of a long text, which are the most informative parts of a path.
 fn bounded(text: &str, limit: usize) -> String {
     let letters: Vec<char> = text.chars().collect();
     if letters.len() <= limit {
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_counted() {
+    fn omitted_entries_are_counted() {
         let findings: Vec<Finding> = (0..100)
             .map(|at| finding(Danger::Guarded, &format!("/p/d{at:02}/.mcp.json"), "servers"))
             .chain((0..5).map(|at| finding(Danger::Watched, &format!("/p/d{at}/.gitmodules"), "fetches")))

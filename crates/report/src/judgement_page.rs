@@ -1,4 +1,4 @@
-//! What was made of a run, for people.
+//! The judgement of a run, for people.
 
 use crate::Style;
 use belljar_contract::{CheckResult, Conclusion, Judgement, Metrics, Outcome, SignalWeight, visible};
@@ -6,13 +6,13 @@ use belljar_contract::{CheckResult, Conclusion, Judgement, Metrics, Outcome, Sig
 /// How much of the evidence is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// Of what did not pass.
+    /// The evidence of checks that did not pass.
     Failures,
-    /// Of everything.
+    /// The evidence of all checks.
     Everything,
 }
 
-/// The checks and signals, each with what it was decided on.
+/// The checks and signals, each with its evidence.
 #[must_use]
 pub fn render_judgement(judgement: &Judgement, shown: Shown, style: Style) -> String {
     let mut out = String::new();
@@ -65,7 +65,7 @@ pub const fn conclusion_word(conclusion: Conclusion) -> &'static str {
     }
 }
 
-/// The last line about a run: verdict, time, tokens, money.
+/// The last line about a run: verdict, time, tokens, cost.
 #[must_use]
 pub fn footer(conclusion: Conclusion, duration_ms: Option<u64>, metrics: &Metrics, style: Style) -> String {
     let word = conclusion_word(conclusion);

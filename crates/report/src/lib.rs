@@ -1,4 +1,4 @@
-//! Results as text for people. Pure: nothing is printed here.
+//! Renders results as text for people. Pure: nothing is printed here.
 
 mod diagnostics;
 mod difference;

@@ -1,4 +1,4 @@
-//! A conversation as it goes on, a few lines for each thing that is seen.
+//! A conversation in progress, with a few lines for each event.
 
 use crate::Style;
 use belljar_contract::{
@@ -6,23 +6,23 @@ use belljar_contract::{
 };
 use serde_json::{Map, Value};
 
-/// How much is shown.
+/// How much of a conversation is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Nothing but what went wrong.
+    /// Only problems.
     Quiet,
-    /// What is said, what is done, in folded lines.
+    /// Texts and tool calls, with results shortened.
     Normal,
-    /// Thoughts and whole results as well.
+    /// Reasoning and complete results as well.
     Verbose,
 }
 
-/// Lines of a result that are shown when it is folded.
+/// The number of lines of a shortened result.
 const FOLDED: usize = 3;
-/// Characters of such a line.
+/// The maximum number of characters of such a line.
 const WIDTH: usize = 160;
 
-/// What a person wants to read about an event; often nothing.
+/// The text for an event; `None` for most events.
 #[must_use]
 pub fn live_text(event: &Event, detail: Detail, style: Style) -> Option<String> {
     match event {
@@ -131,7 +131,7 @@ fn seen(what: &Observation, detail: Detail, style: Style) -> Option<String> {
             let why = reason.as_deref().unwrap_or("by the agent's own rules");
             format!("{}\n", style.warn(&format!("  {} was refused: {}", visible(tool), visible(why))))
         }
-        Observation::Compacted => format!("{}\n", style.dim("the conversation was made shorter")),
+        Observation::Compacted => format!("{}\n", style.dim("the conversation was compacted")),
         Observation::Ready { .. }
         | Observation::ConversationBegan { .. }
         | Observation::MessageSent { .. }
@@ -153,7 +153,7 @@ fn seen(what: &Observation, detail: Detail, style: Style) -> Option<String> {
 
 fn unanswered(notes: &[String], paste: Option<&str>, style: Style) -> String {
     let mut out =
-        format!("{}\n", style.removed("a question was left without an answer, and the run ends for it"));
+        format!("{}\n", style.removed("a question was not answered, and the run ends because of it"));
     for note in notes {
         out.push_str(&format!("  {}\n", visible(note)));
     }
@@ -185,23 +185,23 @@ fn returned(indent: &str, text: &str, is_error: bool, verbose: bool, style: Styl
 fn flaw_text(flaw: &ProtocolFlaw) -> String {
     match flaw {
         ProtocolFlaw::UnreadLine { why } => {
-            format!("the agent wrote a line that is no frame: {}", visible(why))
+            format!("the agent wrote a line that is not a frame: {}", visible(why))
         }
         ProtocolFlaw::MalformedFrame { frame, why } => {
-            format!("a frame `{}` is not as it should be: {}", visible(frame), visible(why))
+            format!("the frame `{}` is malformed: {}", visible(frame), visible(why))
         }
         ProtocolFlaw::UnknownQuestion { subtype, why, .. } => {
-            format!("the agent asked something unknown, `{}`: {}", visible(subtype), visible(why))
+            format!("the agent sent an unknown request, `{}`: {}", visible(subtype), visible(why))
         }
         ProtocolFlaw::RepeatedQuestion { request } => {
             format!("the agent asked {} twice", visible(request.as_str()))
         }
-        ProtocolFlaw::TooManyQuestions => "the agent asks without end".to_owned(),
+        ProtocolFlaw::TooManyQuestions => "the agent sent too many requests".to_owned(),
         ProtocolFlaw::StrayResponse { request } => {
-            format!("an answer to nothing came, {}", visible(request.as_str()))
+            format!("a response without a request came, {}", visible(request.as_str()))
         }
         ProtocolFlaw::StrayWithdrawal { request } => {
-            format!("{} was withdrawn and never asked", visible(request.as_str()))
+            format!("{} was withdrawn but never requested", visible(request.as_str()))
         }
         ProtocolFlaw::StrayResult { call } => {
             format!("the result of an unknown call came, {}", visible(call.as_str()))
@@ -211,7 +211,7 @@ fn flaw_text(flaw: &ProtocolFlaw) -> String {
     }
 }
 
-/// What a call is about, in a line: the member that says most. What the line leaves out is marked.
+/// A summary of a call in one line: the most informative member of its input. Omitted lines are counted.
 #[must_use]
 pub fn gist(input: &Map<String, Value>) -> String {
     let telling =
@@ -250,7 +250,7 @@ const fn indent(by: &Speaker) -> &'static str {
     }
 }
 
-/// Text of others on lines of its own. No line of belljar begins with this mark.
+/// Untrusted text on lines of its own. No line of belljar begins with this mark.
 fn block(text: &str, indent: &str) -> String {
     let mark = format!("{indent}| ");
     format!("{mark}{}", visible_lines(text, &mark))
@@ -262,7 +262,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_a_line_leaves_out_is_marked() {
+    fn omitted_lines_are_marked() {
         let shown = |command: &str| match json!({"command": command}) {
             Value::Object(input) => gist(&input),
             _ => unreachable!(),

@@ -1,17 +1,17 @@
-//! The part of a conversation that says most about why it did not go well.
+//! The part of a conversation that best explains a failure.
 
 use crate::{Detail, Style, live_text};
 use belljar_contract::{Event, Observation, Speaker};
 
-/// Lines of the last words that are shown.
-const WORDS: usize = 6;
-/// Characters of such a line.
+/// The maximum number of lines of the agent's last text.
+const LINES: usize = 6;
+/// The maximum number of characters of such a line.
 const WIDTH: usize = 160;
 
-/// The last call of a tool that failed, with its result folded, and the agent's last words; in plain lines.
+/// The last tool call that failed, with its result shortened, and the agent's last text; in plain lines.
 #[must_use]
 pub fn decisive_moment<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<String> {
-    let (mut calls, mut failed, mut words) = (Vec::new(), None, None);
+    let (mut calls, mut failed, mut last_text) = (Vec::new(), None, None);
     for event in events {
         let Event::Seen { what } = event else { continue };
         match &**what {
@@ -20,7 +20,7 @@ pub fn decisive_moment<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<Strin
                 let called = calls.iter().rev().find(|(known, _)| *known == call).map(|(_, event)| *event);
                 failed = Some((called, event));
             }
-            Observation::Said { by: Speaker::Main, .. } => words = Some(event),
+            Observation::Said { by: Speaker::Main, .. } => last_text = Some(event),
             _ => {}
         }
     }
@@ -31,9 +31,9 @@ pub fn decisive_moment<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<Strin
     let (called, returned) = failed.unzip();
     let mut out: Vec<String> = called.flatten().into_iter().chain(returned).flat_map(lines).collect();
     let unmarked = |line: String| line.strip_prefix("| ").map(str::to_owned).unwrap_or(line);
-    let said: Vec<String> = words.map(lines).unwrap_or_default().into_iter().map(unmarked).collect();
-    // The end says more than the beginning.
-    let folded = said.len().saturating_sub(WORDS);
+    let said: Vec<String> = last_text.map(lines).unwrap_or_default().into_iter().map(unmarked).collect();
+    // The end is more informative than the beginning.
+    let folded = said.len().saturating_sub(LINES);
     out.extend((folded > 0).then(|| format!("… {folded} lines before")));
     out.extend(said.into_iter().skip(folded));
     out

@@ -1,9 +1,9 @@
-//! What a launch without walls leaves open, in one compact block.
+//! What the backend `host` does not isolate, in one compact block.
 
 use crate::Style;
 use belljar_contract::{Unmet, visible};
 
-/// The block; empty where nothing is open.
+/// The block; empty if everything is isolated.
 #[must_use]
 pub fn render_open(open: &[Unmet], style: Style) -> String {
     if open.is_empty() {

@@ -1,4 +1,4 @@
-//! A plan on one page: what the agent sees, what it can reach, which secrets, what persists, what is refused.
+//! A plan on one page: what the agent sees and can reach, which secrets it gets, what persists, what is refused.
 
 use crate::Style;
 use belljar_contract::{
@@ -6,28 +6,25 @@ use belljar_contract::{
     Limits, Mount, MountSource, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode, visible, visible_name,
 };
 
-/// What the page is made of, beside the plan.
+/// The inputs of the page besides the plan.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanPage<'a> {
-    /// The plan.
     pub plan: &'a Plan,
-    /// Where the model's credential was found just now.
+    /// Where the model's credential was found just now; `None` if nowhere.
     pub credential_found: Option<&'a str>,
-    /// Where the model is, when it is not where it usually is.
+    /// The address of the model's service, if it is not the default.
     pub upstream: Option<&'a str>,
-    /// Where the agent's program was found just now.
+    /// Where the agent's program was found just now; `None` if nowhere.
     pub program_found: Option<&'a str>,
-    /// Values that enter the sandbox as secrets.
     pub entering: &'a [Entering],
-    /// Limits that hold without being declared.
+    /// Limits that apply by default.
     pub defaults: &'a [DefaultLimit],
-    /// The user's home, for short paths.
+    /// The user's home directory, to shorten paths.
     pub home: &'a AbsPath,
     /// What the user should do before a run, such as agreeing to a project's manifest.
     pub advice: &'a [String],
 }
 
-/// The page.
 #[must_use]
 pub fn render_plan(page: &PlanPage<'_>, style: Style) -> String {
     let plan = page.plan;
@@ -73,7 +70,7 @@ impl Page<'_> {
         self.rows.push(cells.iter().map(|cell| visible(cell).into_owned()).collect());
     }
 
-    /// Writes the rows of the section with their columns aligned; the last column is not padded.
+    /// Writes the rows of the section with aligned columns; the last column is not padded.
     fn flush(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -96,7 +93,7 @@ impl Page<'_> {
         }
     }
 
-    /// A path of the host, with `~` for the home.
+    /// A path of the host, with `~` for the home directory.
     fn path(&self, path: &AbsPath) -> String {
         match path.relative_to(self.home) {
             Some(below) if !below.as_os_str().is_empty() => format!("~/{}", visible_name(below)),
@@ -144,7 +141,7 @@ fn sees(out: &mut Page<'_>, plan: &Plan) {
                         visible(lacks)
                     ),
                 },
-                WorkspaceMode::Overlay => " (changes are kept aside)".to_owned(),
+                WorkspaceMode::Overlay => " (changes are kept in an overlay)".to_owned(),
                 WorkspaceMode::Copy => " (a copy)".to_owned(),
             },
             _ => String::new(),
@@ -158,9 +155,9 @@ fn sees(out: &mut Page<'_>, plan: &Plan) {
         out.row(["skill", skill.name.as_str(), &skill.description]);
     }
     for server in &plan.mcp {
-        let words: Vec<&str> =
+        let command: Vec<&str> =
             std::iter::once(&server.command).chain(&server.args).map(String::as_str).collect();
-        out.row(["mcp", server.name.as_str(), &words.join(" ")]);
+        out.row(["mcp", server.name.as_str(), &command.join(" ")]);
     }
     for plugin in &plan.plugins {
         let bundled = match plugin.mcp.as_slice() {
@@ -292,7 +289,7 @@ fn start(out: &mut Page<'_>, page: &PlanPage<'_>) {
     out.row(["program", found]);
     let directory = out.path(&page.plan.workspace.directory);
     out.row(["in", &directory]);
-    // Quoted the way Rust does: an argument with spaces or quotes is seen to be one argument.
+    // Quoted as in Rust, so that an argument with spaces or quotes is recognisable as one argument.
     let argv: Vec<String> = page.plan.argv.iter().map(|word| format!("{word:?}")).collect();
     out.row(["arguments", &argv.join(" ")]);
     if let Some(prompt) = &page.plan.prompt {

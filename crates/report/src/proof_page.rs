@@ -1,4 +1,4 @@
-//! What was proved, as a table; and what a machine can enforce.
+//! Results of `prove` as a table, and of `doctor`.
 
 use crate::Style;
 use belljar_contract::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict, visible};
@@ -6,7 +6,7 @@ use belljar_contract::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict, v
 /// A cell wider than this does not widen its column.
 const WIDEST: usize = 36;
 
-/// The table: probe, expected, on the host, inside, verdict; and how the ones that went wrong were seen.
+/// The table: probe, expected, on the host, inside, verdict; then details of the ones that did not pass.
 #[must_use]
 pub fn render_proof(proof: &Proof, style: Style) -> String {
     let head = ["probe", "expected", "on host", "inside", "verdict"].map(str::to_owned);
@@ -50,7 +50,7 @@ pub fn render_proof(proof: &Proof, style: Style) -> String {
     out
 }
 
-/// What must work is not "open" when it does.
+/// A control that works is not shown as "open".
 fn shown(sight: &Sight, verdict: Verdict) -> &'static str {
     match (verdict, sight) {
         (Verdict::Works | Verdict::Broken, Sight::Open { .. }) => "works",
@@ -79,21 +79,21 @@ pub(crate) fn summary(proof: &Proof) -> String {
         (Verdict::Given, "given on purpose"),
         (Verdict::ProvesNothing, "prove nothing on this machine"),
     ];
-    let counted = parts.map(|(verdict, words)| (proof.count(verdict), words));
-    let words: Vec<String> = counted
+    let counted = parts.map(|(verdict, label)| (proof.count(verdict), label));
+    let counts: Vec<String> = counted
         .iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, words)| format!("{count} {words}"))
+        .map(|(count, label)| format!("{count} {label}"))
         .collect();
-    words.join(", ")
+    counts.join(", ")
 }
 
-/// What came from inside cannot forge a line of the table.
+/// Escaped: output from inside cannot forge a line of the table.
 fn one_line(text: &str) -> String {
     visible(text).chars().take(300).collect()
 }
 
-/// What this machine can enforce, what it cannot, and the fix for each.
+/// What this machine can enforce, what it cannot, and how to fix that.
 #[must_use]
 pub fn render_checkups(checkups: &[Checkup], style: Style) -> String {
     let width = checkups.iter().map(|checkup| checkup.id.len()).max().unwrap_or(0);

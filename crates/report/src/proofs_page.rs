@@ -1,13 +1,12 @@
-//! What was proved of several backends, side by side: a table for people, and a page that stands alone.
+//! Results of `prove` for several backends side by side: a table for people, and a self-contained HTML page.
 
 use crate::Style;
 use crate::proof_page::{is_bad, summary};
 use belljar_contract::{Proof, ProofRow, Verdict, visible};
 
-/// One backend and what was proved of it, or why nothing was.
+/// One backend and its proof, or why there is none.
 #[derive(Debug)]
 pub struct Proven<'a> {
-    /// Its name.
     pub backend: &'a str,
     /// The proof, or why there is none.
     pub proof: Result<&'a Proof, &'a str>,
@@ -25,7 +24,7 @@ fn verdict(one: &Proven<'_>, id: &str) -> Option<Verdict> {
     one.proof.ok()?.rows.iter().find(|row| row.id == id).map(|row| row.verdict)
 }
 
-/// A line a probe, a column a backend.
+/// One line for each probe, one column for each backend.
 #[must_use]
 pub fn render_proofs(all: &[Proven<'_>], style: Style) -> String {
     let here: Vec<&Proven<'_>> = all.iter().filter(|one| one.proof.is_ok()).collect();
@@ -55,15 +54,15 @@ pub fn render_proofs(all: &[Proven<'_>], style: Style) -> String {
     out
 }
 
-/// One file, without scripts and without anything from elsewhere.
+/// One HTML file without scripts and without external resources.
 #[must_use]
 pub fn proofs_html(all: &[Proven<'_>], versions: &serde_json::Value) -> String {
     let mut out = String::from(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>belljar: what the walls hold</title>\
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>belljar: isolation probes</title>\
          <style>body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em}\
          table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #8884;padding:.3em .6em;\
          text-align:left;vertical-align:top}.bad{background:#d002;font-weight:600}.none{opacity:.6}\
-         pre{overflow:auto;background:#8881;padding:.8em}</style><h1>What the walls hold</h1>\n",
+         pre{overflow:auto;background:#8881;padding:.8em}</style><h1>Isolation probes</h1>\n",
     );
     out.push_str("<p>Every probe is tried on the bare host first. One that is closed there already proves nothing.</p>\n<ul>");
     for (name, version) in versions.as_object().into_iter().flatten() {
@@ -94,11 +93,11 @@ pub fn proofs_html(all: &[Proven<'_>], versions: &serde_json::Value) -> String {
     }
     out.push_str("</table>\n");
     for one in all {
-        let words = match one.proof {
+        let text = match one.proof {
             Ok(proof) => summary(proof),
             Err(why) => format!("not on this machine: {}", visible(why)),
         };
-        out.push_str(&format!("<h2>{}</h2><p>{}</p>\n", escaped(one.backend), escaped(&words)));
+        out.push_str(&format!("<h2>{}</h2><p>{}</p>\n", escaped(one.backend), escaped(&text)));
         if !one.flags.is_empty() {
             out.push_str(&format!("<pre>{}</pre>\n", escaped(&one.flags)));
         }

@@ -1,15 +1,14 @@
-//! The result of a scenario as lines for people: what a suite prints as each scenario ends.
+//! The result of a scenario as lines for people; a suite prints them as each scenario ends.
 
 use crate::{Style, dollars, seconds};
 use belljar_contract::{ExitCode, ScenarioResult, SuiteResults, visible, visible_lines};
 use std::collections::BTreeSet;
 
-/// How much is said of a scenario that did not pass.
+/// Whether the last events of a failed scenario are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// With the last events before it went wrong.
+    /// With the last events before the failure.
     Shown,
-    /// Without them.
     Hidden,
 }
 
@@ -50,13 +49,13 @@ pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style:
     text
 }
 
-/// The last lines of a suite; `never` is how many scenarios were not begun.
+/// The last lines of a suite; `never` is the number of scenarios that were not started.
 #[must_use]
 pub fn render_summary(suite: &SuiteResults, never: usize, style: Style) -> String {
     let SuiteResults { results, passed, failed } = suite;
     let mut text = format!("{passed} passed, {failed} not");
     if never > 0 {
-        text.push_str(&format!(", {never} never began"));
+        text.push_str(&format!(", {never} not started"));
     }
     let costs = results.iter().filter_map(|result| result.metrics.as_ref()?.cost_micros_usd);
     let cost: u64 = costs.sum();

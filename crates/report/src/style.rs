@@ -1,17 +1,16 @@
-//! Whether and how text is emphasised.
+//! Emphasis in the output.
 
 /// Plain text, or text with terminal colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// No escape sequences.
     Plain,
-    /// ANSI escape sequences.
     Ansi,
 }
 
 impl Style {
-    /// Every escape sequence that a page may hold: those of this type, and those of the drawn diagnostics. A printer
-    /// lets no other through.
+    /// Every escape sequence that a page may contain: those of this type, and those of rendered diagnostics. The
+    /// printer escapes all others.
     pub const SEQUENCES: [&str; 11] = [
         "\u{1b}[0m",
         "\u{1b}[1m",
@@ -33,31 +32,30 @@ impl Style {
         }
     }
 
-    /// A heading.
     #[must_use]
     pub fn bold(self, text: &str) -> String {
         self.wrap("1", text)
     }
 
-    /// Something that matters less.
+    /// Secondary text.
     #[must_use]
     pub fn dim(self, text: &str) -> String {
         self.wrap("2", text)
     }
 
-    /// Something that came.
+    /// Text about something new.
     #[must_use]
     pub fn added(self, text: &str) -> String {
         self.wrap("32", text)
     }
 
-    /// Something that went.
+    /// Text about something removed or failed.
     #[must_use]
     pub fn removed(self, text: &str) -> String {
         self.wrap("31", text)
     }
 
-    /// Something to look at twice.
+    /// A warning.
     #[must_use]
     pub fn warn(self, text: &str) -> String {
         self.wrap("33", text)

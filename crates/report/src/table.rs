@@ -3,7 +3,7 @@
 use crate::Style;
 use belljar_contract::visible;
 
-/// Rows under their headings. Every column but the last is as wide as its widest cell.
+/// Rows under their headings. Every column except the last is as wide as its widest cell.
 #[must_use]
 pub fn render_table(headings: &[&str], rows: &[Vec<String>], style: Style) -> String {
     let rows: Vec<Vec<String>> =
@@ -27,7 +27,7 @@ pub fn render_table(headings: &[&str], rows: &[Vec<String>], style: Style) -> St
     text
 }
 
-/// A number of bytes with one digit behind the point, in powers of 1024.
+/// A number of bytes with one decimal, in powers of 1024.
 #[must_use]
 pub fn human_size(bytes: u64) -> String {
     let units = ["K", "M", "G", "T", "P", "E"];
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_no_row_is_forged() {
+    fn columns_are_aligned_and_rows_cannot_be_forged() {
         let rows = vec![
             vec!["a".to_owned(), "1".to_owned(), "x".to_owned()],
             vec!["a\nb é".to_owned(), "22".to_owned(), String::new()],

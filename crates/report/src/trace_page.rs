@@ -1,5 +1,5 @@
-//! What a run did, in order: tools with their outcome and time, questions from ask to delivery, sub-agents, files, the way
-//! out and what was used.
+//! What a run did, in order: tool calls with their outcome and time, questions from request to delivery, sub-agents,
+//! files, egress and resources.
 
 use crate::{Style, dollars, gist, human_size, render_table, seconds};
 use belljar_contract::visible;
@@ -12,109 +12,89 @@ use serde::Serialize;
 /// What a run did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trace {
-    /// Whether the record is whole; why not.
+    /// Why the record is incomplete; `None` if it is complete.
     pub incomplete: Option<String>,
-    /// Calls of tools.
     pub tools: Vec<ToolTrace>,
     /// Questions to the user.
     pub questions: Vec<QuestionTrace>,
-    /// Sub-agents.
     pub sub_agents: Vec<SubAgentTrace>,
-    /// Skills that were put to use.
+    /// Names of the skills that were used.
     pub skills: Vec<String>,
-    /// Files that were made, changed and removed; none where nobody looked.
+    /// Files that were created, changed and removed; `None` if they were not examined.
     pub files: Option<FileChanges>,
-    /// Decisions about the way out; none where nothing was watching.
+    /// Decisions on egress; `None` if no proxy ran.
     pub egress: Option<Vec<EgressTrace>>,
-    /// What was used.
     pub usage: Metrics,
-    /// How long it took.
     pub duration_ms: Option<u64>,
 }
 
 /// A call of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ToolTrace {
-    /// The tool.
     pub tool: String,
-    /// The sub-agent's call under which it was called.
+    /// The call of the sub-agent that made it; `None` for the main agent.
     pub under: Option<CallId>,
-    /// What it was about.
+    /// A summary of its input.
     pub about: String,
-    /// How it went.
     pub status: ToolStatus,
-    /// When it was called.
+    /// Milliseconds since the start of the run.
     pub at_ms: u64,
-    /// How long it took.
     pub duration_ms: Option<u64>,
 }
 
-/// How a call went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolStatus {
-    /// It came back.
     Ok,
-    /// It came back with an error.
+    /// It returned an error.
     Error,
-    /// It never came back.
+    /// It did not return.
     Open,
 }
 
 /// A question to the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QuestionTrace {
-    /// What was asked.
     pub question: String,
-    /// What could be chosen.
+    /// The options of the question.
     pub options: Vec<String>,
-    /// What was answered.
     pub answer: Option<String>,
-    /// Who decided.
+    /// The decider's name.
     pub by: Option<String>,
     /// Whether the answer reached the model.
     pub delivered: bool,
 }
 
-/// A sub-agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SubAgentTrace {
-    /// Its id.
     pub task: String,
-    /// Its kind.
     pub agent: Option<String>,
-    /// A line about it.
+    /// The agent's description of the task.
     pub description: Option<String>,
-    /// How it ended.
     pub status: Option<String>,
-    /// How many tools it called.
+    /// The number of its tool calls.
     pub tools: usize,
 }
 
-/// What became of the files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct FileChanges {
-    /// Made, with their length.
+    /// Created files with their sizes.
     pub created: Vec<(String, u64)>,
-    /// Changed, with their length.
+    /// Changed files with their new sizes.
     pub changed: Vec<(String, u64)>,
-    /// Removed.
     pub removed: Vec<String>,
 }
 
-/// A decision about the way out.
+/// A decision on egress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EgressTrace {
-    /// Where to.
     pub destination: String,
     /// Whether it was allowed.
     pub allowed: bool,
-    /// By which rule.
     pub rule: Option<String>,
 }
 
 impl Trace {
-    /// What the evidence says.
     #[must_use]
     pub fn of(evidence: &Evidence) -> Self {
         Self {
@@ -240,7 +220,7 @@ fn skills(evidence: &Evidence) -> Vec<String> {
     out
 }
 
-/// What differs between before and after.
+/// The differences between before and after.
 #[must_use]
 pub fn changes(files: &FilesSeen) -> FileChanges {
     let mut out = FileChanges::default();
@@ -257,12 +237,11 @@ pub fn changes(files: &FilesSeen) -> FileChanges {
     out
 }
 
-/// The page.
 #[must_use]
 pub fn render_trace(trace: &Trace, style: Style) -> String {
     let mut out = String::new();
     if let Some(why) = &trace.incomplete {
-        out.push_str(&format!("{}\n\n", style.warn(&format!("The record is not whole: {}", visible(why)))));
+        out.push_str(&format!("{}\n\n", style.warn(&format!("The record is incomplete: {}", visible(why)))));
     }
     section(&mut out, "Tools", &["tool", "status", "at", "took", "about"], &tool_rows(trace), style);
     let rows = trace.questions.iter().map(|asked| {
@@ -278,7 +257,7 @@ pub fn render_trace(trace: &Trace, style: Style) -> String {
     let rows = trace.sub_agents.iter().map(|agent| {
         vec![
             agent.agent.clone().unwrap_or_default(),
-            agent.status.clone().unwrap_or_else(|| "not seen to end".to_owned()),
+            agent.status.clone().unwrap_or_else(|| "end not seen".to_owned()),
             agent.tools.to_string(),
             agent.description.clone().unwrap_or_default(),
         ]
@@ -287,11 +266,11 @@ pub fn render_trace(trace: &Trace, style: Style) -> String {
     let rows = trace.skills.iter().map(|skill| vec![skill.clone()]);
     section(&mut out, "Skills", &["name"], &rows.collect::<Vec<_>>(), style);
     match &trace.files {
-        None => out.push_str("Files: nobody looked\n\n"),
+        None => out.push_str("Files: not examined\n\n"),
         Some(files) => section(&mut out, "Files", &["", "bytes", "path"], &file_rows(files), style),
     }
     match &trace.egress {
-        None => out.push_str("Egress: nothing was watching\n\n"),
+        None => out.push_str("Egress: not recorded\n\n"),
         Some(rows) => {
             let rows = rows.iter().map(|row| {
                 let verdict = if row.allowed { "allowed" } else { "denied" };

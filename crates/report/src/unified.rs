@@ -1,4 +1,4 @@
-//! The difference between two versions of a file, for a person or for `patch`.
+//! The difference between two versions of a file, for people or for `patch`.
 
 use crate::Style;
 use belljar_contract::{visible_bytes, visible_lines};
@@ -12,15 +12,10 @@ pub enum Sides<'a> {
     /// The file was removed.
     Deleted(&'a [u8]),
     /// The file was changed.
-    Changed {
-        /// What it was.
-        before: &'a [u8],
-        /// What it is.
-        after: &'a [u8],
-    },
+    Changed { before: &'a [u8], after: &'a [u8] },
 }
 
-/// The difference, or a word about files that are not text. What a terminal would not show as it is, is escaped.
+/// The difference, or a note for files that are not text. Characters that a terminal would not show are escaped.
 #[must_use]
 pub fn render_difference(path: &[u8], sides: Sides<'_>, style: Style) -> String {
     let shown = visible_bytes(path);
@@ -29,7 +24,8 @@ pub fn render_difference(path: &[u8], sides: Sides<'_>, style: Style) -> String 
     };
     let mut out = String::new();
     for line in text.split_terminator('\n') {
-        // One line, with its tabs. A last `\r` belongs to the line and is shown: it can be all that changed.
+        // One line, with its tabs. A trailing `\r` belongs to the line and is shown, because it may be the only
+        // change.
         let (line, end) = line.strip_suffix('\r').map_or((line, ""), |line| (line, "\\r"));
         let line = visible_lines(line, "") + end;
         out.push_str(&match line.chars().next() {
@@ -43,8 +39,8 @@ pub fn render_difference(path: &[u8], sides: Sides<'_>, style: Style) -> String 
     out
 }
 
-/// The same as `patch -p1` and `git apply` take it, with the files' own bytes. Only names are quoted, as git does, so
-/// that none forges a header.
+/// The same for `patch -p1` and `git apply`, with the files' own bytes. Only names are quoted, as git does, so that a
+/// name cannot forge a header.
 #[must_use]
 pub fn patch_text(path: &[u8], sides: Sides<'_>) -> String {
     let name = |side: &str| quoted([side.as_bytes(), path].concat().as_slice());
@@ -63,18 +59,19 @@ fn unified(sides: Sides<'_>, header: (&str, &str)) -> Option<String> {
         Sides::Changed { before, after } => (before, after),
     };
     let (before, after) = (std::str::from_utf8(before).ok()?, std::str::from_utf8(after).ok()?);
-    // Split here: a lone `\r` is no end of a line to `patch`.
+    // Split here, because a lone `\r` does not end a line for `patch`.
     let before: Vec<&str> = before.split_inclusive('\n').collect();
     let after: Vec<&str> = after.split_inclusive('\n').collect();
     let diff = TextDiff::configure().newline_terminated(true).diff_slices(&before, &after);
     Some(diff.unified_diff().context_radius(3).header(header.0, header.1).to_string())
 }
 
-/// A name as git writes it: in quotes where it holds a quote, a backslash, or a byte that is not a printable one.
+/// A name as git writes it: in quotes if it contains a quote, a backslash, or a byte that is not printable.
 fn quoted(name: &[u8]) -> String {
     let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
     if name.iter().all(plain) {
-        // As git does: a tab ends a name with a space in it, which `patch` would take for the end otherwise.
+        // As git does: a tab follows a name with a space in it, which `patch` would otherwise take for the end of the
+        // name.
         let end = if name.contains(&b' ') { "\t" } else { "" };
         return format!("{}{end}", String::from_utf8_lossy(name));
     }

@@ -1,19 +1,19 @@
-//! Where the real agent is.
+//! Finds the real agent for tests.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Version of the agent that the tests are written for.
+/// The version of the agent that the tests are written for.
 pub const VERSION: &str = "2.1.197";
 
-/// A newer version, with which the conversation with the agent is tried as well.
+/// A newer version, with which the conversation with the agent is tested as well.
 pub const NEXT_VERSION: &str = "2.1.325";
 
-/// Where one of the agents is looked for.
+/// Where one of the agents is searched for.
 struct Place {
-    /// Names the binary, in place of the one in the workspace.
+    /// The variable that names the binary; it takes precedence over the workspace.
     variable: &'static str,
-    /// Where `./dev` puts the binary, seen from the workspace's root.
+    /// Where `./dev` installs the binary, relative to the root of the workspace.
     in_workspace: &'static str,
 }
 
@@ -27,41 +27,38 @@ const NEXT: Place = Place {
     in_workspace: ".dev/agent-next/node_modules/@anthropic-ai/claude-code-linux-x64/claude",
 };
 
-/// Why the agent was not found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// The variable is set, and wrong; nothing else is tried then.
+    /// The variable is set but wrong; no other place is tried.
     #[error("{variable} names {}, which is not a file", path.display())]
     Named {
-        /// The variable.
         variable: &'static str,
-        /// What the variable says.
+        /// The value of the variable.
         path: PathBuf,
     },
-    /// Neither the variable nor the workspace has it.
     #[error("{variable} is not set and no directory from {} upwards has {in_workspace}", from.display())]
     Nowhere {
-        /// The variable.
         variable: &'static str,
-        /// What was looked for.
+        /// The path that was searched for.
         in_workspace: &'static str,
-        /// Where the search began.
+        /// The directory where the search started.
         from: PathBuf,
     },
 }
 
-/// The agent's binary: the one that `BELLJAR_TEST_AGENT` names, else the one that is installed in the workspace.
+/// The agent's binary: the file that `BELLJAR_TEST_AGENT` names, otherwise the one installed in the workspace.
 ///
 /// # Errors
-/// When there is none; the text says where it was looked for.
+/// When it is not found; the text says where it was searched for.
 pub fn real() -> Result<PathBuf, Missing> {
     PINNED.look()
 }
 
-/// The newer agent's binary: the one that `BELLJAR_TEST_AGENT_NEXT` names, else the one in the workspace.
+/// The newer agent's binary: the file that `BELLJAR_TEST_AGENT_NEXT` names, otherwise the one installed in the
+/// workspace.
 ///
 /// # Errors
-/// When there is none; the text says where it was looked for.
+/// When it is not found; the text says where it was searched for.
 pub fn next() -> Result<PathBuf, Missing> {
     NEXT.look()
 }

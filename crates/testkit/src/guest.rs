@@ -1,23 +1,24 @@
-//! The program that finishes a sandbox from inside, for tests of crates that cannot depend on it.
+//! The guest program, for tests of crates that cannot depend on it.
 //!
-//! The build script of the command line builds it; a test takes what that left, never something older than the sources.
+//! The build script of the command line builds it. A test uses that build if it is not older than the sources.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Crates that it is made of.
+/// The crates that it is built from.
 const SOURCES: [&str; 3] = ["guest/src", "contract/src", "sys/src"];
 
-/// The program that lies beside this test.
+/// The guest program in the same target directory as this test.
 ///
 /// # Errors
-/// When there is none, or one of other sources; for humans.
+/// When it does not exist or is older than its sources; the text is for people.
 pub fn built() -> Result<PathBuf, String> {
-    let own = env::current_exe().map_err(|error| format!("the test does not know its own place: {error}"))?;
+    let own =
+        env::current_exe().map_err(|error| format!("cannot find the test's own executable: {error}"))?;
     // <target>/<profile>/deps/<test>, and <target>/<profile>/build/<package>-<hash>/out/<program>
-    let profile = own.ancestors().nth(2).ok_or("the test lies nowhere")?;
+    let profile = own.ancestors().nth(2).ok_or("the test's executable is not in a target directory")?;
     let builds = fs::read_dir(profile.join("build")).into_iter().flatten().flatten();
     let programs = builds
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("belljar-cli-"))
@@ -34,9 +35,9 @@ pub fn built() -> Result<PathBuf, String> {
     }
 }
 
-/// The time of the last change in a folder.
-fn newest(folder: &Path) -> Option<SystemTime> {
-    let entries = fs::read_dir(folder).ok()?.flatten();
+/// The time of the last change below a directory.
+fn newest(directory: &Path) -> Option<SystemTime> {
+    let entries = fs::read_dir(directory).ok()?.flatten();
     let times = entries.filter_map(|entry| match entry.file_type().ok()?.is_dir() {
         true => newest(&entry.path()),
         false => entry.metadata().ok()?.modified().ok(),

@@ -1,5 +1,5 @@
-//! What tests of belljar stand on: the door through which a test declares its prerequisites, the place where the
-//! real agent is found, and filters for snapshots.
+//! Support for belljar's tests: prerequisites that a test declares, the path of the real agent, and filters for
+//! snapshots.
 
 pub mod agent;
 pub mod guest;

@@ -1,4 +1,4 @@
-//! Child processes that end in time.
+//! Child processes with a time limit.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -7,17 +7,17 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes kept of each output; what is beyond is read and dropped, so that the child is not stopped by a full pipe.
+/// The number of bytes kept of each output. The rest is read and dropped, so that a full pipe does not block the
+/// child.
 const KEPT_OUTPUT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A child that ended by itself.
+/// A child that exited by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// How it ended.
     pub status: ExitStatus,
-    /// What it wrote to standard output; bytes that are not UTF-8 are replaced.
+    /// Standard output; invalid UTF-8 is replaced.
     pub stdout: String,
-    /// What it wrote to standard error; bytes that are not UTF-8 are replaced.
+    /// Standard error; invalid UTF-8 is replaced.
     pub stderr: String,
 }
 
@@ -27,44 +27,35 @@ pub enum RunError {
     /// It could not be started.
     #[error("cannot start {program}")]
     Start {
-        /// The program that was to run.
         program: String,
-        /// What the system said.
         #[source]
         cause: io::Error,
     },
     /// It could not be waited for.
     #[error("cannot wait for {program}")]
     Wait {
-        /// The program that ran.
         program: String,
-        /// What the system said.
         #[source]
         cause: io::Error,
     },
     /// It was still running, or one of its descendants still held its outputs, when the time was up; it was killed.
     #[error("{program} did not end within {within:?}")]
-    TimedOut {
-        /// The program that ran.
-        program: String,
-        /// The time that was granted.
-        within: Duration,
-    },
+    TimedOut { program: String, within: Duration },
 }
 
 /// Copies a program that a test is going to run.
 ///
-/// Another process writes the copy: a descriptor of this one would be inherited, for a moment, by what other tests
-/// start meanwhile, and a program that somebody has open for writing cannot be executed.
+/// Another process writes the copy. A descriptor of this process would be inherited for a moment by children of other
+/// tests, and a program that is open for writing anywhere cannot be executed.
 ///
 /// # Errors
-/// When the copy is not made; `cp` has said why on standard error.
+/// When the copy fails; `cp` prints the reason to standard error.
 pub fn copy_program(from: &Path, to: &Path) -> io::Result<()> {
     let copied = Command::new("cp").args(["--preserve=mode", "--"]).args([from, to]).status()?;
     if copied.success() { Ok(()) } else { Err(io::Error::other(format!("cp ended with {copied}"))) }
 }
 
-/// Runs a command to its end with no input, and kills it when the time is up.
+/// Runs a command without input, and kills it when the time is up.
 ///
 /// # Errors
 /// When the command cannot be started, or does not end in time.
@@ -85,7 +76,7 @@ pub fn run_within(command: &mut Command, within: Duration) -> Result<Finished, R
     let timed_out =
         [&stdout, &stderr].iter().any(|text| matches!(text, Some(Err(RecvTimeoutError::Timeout))));
     if timed_out {
-        // An error here means that it has just ended by itself; it is late all the same.
+        // An error means that it has just exited by itself; it is still too late.
         child.kill().ok();
     }
     let status = match child.wait() {
@@ -99,15 +90,15 @@ pub fn run_within(command: &mut Command, within: Duration) -> Result<Finished, R
     Ok(Finished { status, stdout: text(stdout), stderr: text(stderr) })
 }
 
-/// Reads an output on a thread of its own; the end of both outputs stands for the end of the child.
+/// Reads an output on a separate thread; the end of both outputs counts as the end of the child.
 fn collect(mut output: impl Read + Send + 'static) -> Receiver<String> {
     let (send, receive) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // A read error ends the output as its end does.
+        // A read error counts as the end of the output.
         output.by_ref().take(KEPT_OUTPUT_BYTES).read_to_end(&mut bytes).ok();
         io::copy(&mut output, &mut io::sink()).ok();
-        // Nobody listens any more when the time was up.
+        // The receiver is gone if the time was up.
         send.send(String::from_utf8_lossy(&bytes).into_owned()).ok();
     });
     receive

@@ -1,8 +1,8 @@
-//! The one door for a test's prerequisites.
+//! The prerequisites of a test.
 //!
-//! A test that cannot run here is skipped where everyone sees it: a line on standard error, and one in the file that
-//! `BELLJAR_SKIP_LOG` names. A lane that promises a prerequisite lists it in `BELLJAR_REQUIRE` (`all` lists every
-//! one), and there a skip is a failure.
+//! A test that cannot run on this machine is skipped visibly: with a line on standard error, and one in the file that
+//! `BELLJAR_SKIP_LOG` names. A CI lane that guarantees a prerequisite lists it in `BELLJAR_REQUIRE` (`all` lists
+//! every one), and there a skip is a failure.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -13,16 +13,16 @@ use std::time::Duration;
 
 use crate::{agent, guest, process};
 
-/// File to which skipped tests are appended, a line each.
+/// The file to which skipped tests are appended, one line each.
 pub const SKIP_LOG_VAR: &str = "BELLJAR_SKIP_LOG";
 
 /// Prerequisites that must be met: names separated by commas, or `all`.
 pub const REQUIRE_VAR: &str = "BELLJAR_REQUIRE";
 
-/// Longest that a probe may take.
+/// The time limit of a probe.
 const PROBE_TIME: Duration = Duration::from_secs(60);
 
-/// Makes a group that can limit processes, at or above the one of this process, and removes it.
+/// Creates a cgroup that can limit processes, at or above the one of this process, and removes it.
 const MAKE_GROUP: &str = r#"
 own=$(sed -n 's/^[0-9]*:pids://p' /proc/self/cgroup)
 if [ -n "$own" ]; then top=/sys/fs/cgroup/pids; else top=/sys/fs/cgroup own=$(sed -n 's/^0:://p' /proc/self/cgroup); fi
@@ -34,11 +34,11 @@ while :; do
     fi
     case $own in '' | /) break ;; *) own=${own%/*} ;; esac
 done
-echo "no group below $top that this user may write has the pids controller" >&2
+echo "no cgroup below $top that this user can write has the pids controller" >&2
 exit 1
 "#;
 
-/// Returns from the test unless all prerequisites are met; fails it where the lane promises them.
+/// Returns from the test unless all prerequisites are met; fails it if the lane guarantees them.
 ///
 /// ```no_run
 /// # fn a_test() {
@@ -59,24 +59,22 @@ macro_rules! require {
     };
 }
 
-/// Something of the machine that a test needs.
+/// Something that a test needs from the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prerequisite {
     /// The real agent's binary is installed.
     Agent,
     /// The newer version of the real agent is installed.
     AgentNext,
-    /// bubblewrap is installed and can make all its namespaces.
+    /// bubblewrap is installed and can create all its namespaces.
     Bwrap,
-    /// A user namespace can be made.
+    /// A user namespace can be created.
     UserNs,
-    /// tmux is installed.
     Tmux,
-    /// git is installed.
     Git,
-    /// podman is installed and able to work.
+    /// podman is installed and works.
     Podman,
-    /// Docker's daemon is installed; a test starts one for itself.
+    /// Docker's daemon is installed; a test starts its own instance.
     Docker,
     /// The test runs as the superuser.
     Root,
@@ -84,33 +82,27 @@ pub enum Prerequisite {
     Python,
     /// pip is installed for python3.
     Pip,
-    /// A control group with a limit can be made.
+    /// A cgroup with a limit can be created.
     Cgroups,
-    /// `./dev vm` has brought what a virtual machine is made of.
+    /// `./dev vm` has fetched the parts of a virtual machine.
     Vm,
-    /// zsh is installed.
     Zsh,
-    /// fish is installed.
     Fish,
-    /// curl is installed.
     Curl,
-    /// openssl is installed.
     Openssl,
-    /// Node is installed.
     Node,
-    /// npm is installed.
     Npm,
     /// A Java that runs source files is installed.
     Java,
     /// OpenSSH's client and server are installed.
     Sshd,
-    /// strace is installed and may trace.
+    /// strace is installed and can trace.
     Strace,
-    /// The program that finishes a sandbox from inside is built, and from the sources that are here.
+    /// The guest program is built from the current sources.
     Guest,
 }
 
-/// Whether a test may go on.
+/// Whether a test can continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Entry {
@@ -121,7 +113,7 @@ pub enum Entry {
 }
 
 impl Prerequisite {
-    /// All of them, for `BELLJAR_REQUIRE=all` and for messages.
+    /// All prerequisites, for `BELLJAR_REQUIRE=all` and for messages.
     pub const ALL: [Self; 23] = [
         Self::Agent,
         Self::AgentNext,
@@ -148,7 +140,7 @@ impl Prerequisite {
         Self::Guest,
     ];
 
-    /// Its name, as in `require!` and `BELLJAR_REQUIRE`.
+    /// Its name in `require!` and `BELLJAR_REQUIRE`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Agent => "Agent",
@@ -177,10 +169,10 @@ impl Prerequisite {
         }
     }
 
-    /// Tries it out.
+    /// Checks the prerequisite on this machine.
     ///
     /// # Errors
-    /// The reason why it is not met, for humans.
+    /// The reason why it is not met, for people.
     pub fn probe(self) -> Result<(), String> {
         match self {
             Self::Agent => agent::real().map(drop).map_err(|missing| missing.to_string()),
@@ -210,7 +202,7 @@ impl Prerequisite {
     }
 }
 
-/// Name of the test in which `marker`, a function local to it, was declared.
+/// The name of the test in which the local function `marker` was declared.
 #[doc(hidden)]
 pub fn test_name<T>(marker: &T) -> &'static str {
     let path = std::any::type_name_of_val(marker);
@@ -221,8 +213,8 @@ pub fn test_name<T>(marker: &T) -> &'static str {
 /// Probes the prerequisites of a test, and reports the first that is missing. Called by `require!`.
 ///
 /// # Panics
-/// When the lane promises what is missing, when it promises what nobody knows, and when the skip log cannot be
-/// written: all three would otherwise pass unseen.
+/// When a guaranteed prerequisite is missing, when `BELLJAR_REQUIRE` names an unknown one, and when the skip log
+/// cannot be written: all three would otherwise go unnoticed.
 #[doc(hidden)]
 pub fn enter(test: &str, prerequisites: &[Prerequisite]) -> Entry {
     let promised = match Promised::parse(&env::var(REQUIRE_VAR).unwrap_or_default()) {
@@ -234,33 +226,31 @@ pub fn enter(test: &str, prerequisites: &[Prerequisite]) -> Entry {
     });
     let Some(missing) = missing else { return Entry::Open };
     if promised.includes(missing.prerequisite) {
-        panic!("{REQUIRE_VAR} promises {}: {}", missing.prerequisite.name(), missing.why);
+        panic!("{REQUIRE_VAR} lists {}, which is missing: {}", missing.prerequisite.name(), missing.why);
     }
     report(&missing.skip_line(test));
     Entry::Skipped
 }
 
-/// A prerequisite that is not met.
 struct Missing {
     prerequisite: Prerequisite,
     why: String,
 }
 
 impl Missing {
-    /// One line, whatever the reason contains.
+    /// One line; line breaks in the reason are replaced.
     fn skip_line(&self, test: &str) -> String {
         let why = self.why.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("SKIPPED {test} : needs {}: {why}", self.prerequisite.name())
     }
 }
 
-/// What a lane promises.
+/// The prerequisites that a lane guarantees.
 #[derive(Debug, PartialEq, Eq)]
 struct Promised(Vec<Prerequisite>);
 
-/// A promise that is none.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{REQUIRE_VAR}: `{word}` is no prerequisite; known are all, {}", known())]
+#[error("{REQUIRE_VAR}: `{word}` is not a prerequisite; known are all, {}", known())]
 struct UnknownPromise {
     word: String,
 }
@@ -296,7 +286,7 @@ fn report(line: &str) {
         .create(true)
         .append(true)
         .open(&path)
-        // In one write, so that tests which run side by side do not mix their lines.
+        // A single write, so that lines of parallel tests do not mix.
         .and_then(|mut log| log.write_all(format!("{line}\n").as_bytes()));
     if let Err(error) = appended {
         panic!("{SKIP_LOG_VAR}: cannot append to {}: {error}", path.display());
@@ -316,7 +306,7 @@ fn succeeds(program: &str, arguments: &[&str]) -> Result<(), String> {
     Err(format!("`{command}` failed with {}: {}", finished.status, finished.stderr.trim()))
 }
 
-/// The server is not on everyone's PATH, and has to be called by its whole path.
+/// The server is not on everyone's PATH, and must be started by its absolute path.
 fn server() -> Result<(), String> {
     let path = "/usr/sbin/sshd";
     if fs::metadata(path).is_ok_and(|file| file.is_file()) {
@@ -326,15 +316,15 @@ fn server() -> Result<(), String> {
     }
 }
 
-/// The programs that `scripts/vm` needs, and the kernel it fetches.
+/// The programs that `scripts/vm` needs, and the kernel that it fetches.
 fn vm() -> Result<(), String> {
     let kernel = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.dev/vm/vmlinuz");
-    fs::metadata(kernel).map_err(|error| format!("no kernel in .dev/vm ({error}); `./dev vm` brings it"))?;
+    fs::metadata(kernel).map_err(|error| format!("no kernel in .dev/vm ({error}); `./dev vm` fetches it"))?;
     succeeds("cpio", &["--version"])?;
     succeeds("qemu-system-x86_64", &["--version"])
 }
 
-/// `/proc/self` belongs to the effective user of the process.
+/// `/proc/self` is owned by the effective user of the process.
 fn root() -> Result<(), String> {
     match fs::metadata("/proc/self") {
         Ok(process) if process.uid() == 0 => Ok(()),
@@ -348,14 +338,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn promises_are_read_leniently_in_case_and_strictly_in_words() {
+    fn names_are_parsed_regardless_of_case_and_unknown_ones_are_rejected() {
         let parse = |list| Promised::parse(list).map(|promised| promised.0);
         assert_eq!(parse(""), Ok(vec![]));
         assert_eq!(parse(" agent, Bwrap,"), Ok(vec![Prerequisite::Agent, Prerequisite::Bwrap]));
         assert_eq!(parse("all"), Ok(Prerequisite::ALL.to_vec()));
         let unknown = parse("Agent,bubblewrap").unwrap_err().to_string();
         assert!(
-            unknown.starts_with("BELLJAR_REQUIRE: `bubblewrap` is no prerequisite; known are all, Agent,")
+            unknown.starts_with("BELLJAR_REQUIRE: `bubblewrap` is not a prerequisite; known are all, Agent,")
         );
     }
 

@@ -1,18 +1,19 @@
-//! Snapshots that hold on every machine: what varies from run to run becomes a placeholder.
+//! Snapshots that are equal on every machine: values that vary become placeholders.
 
 use std::path::Path;
 
-/// Replaces what varies in a command's output.
+/// Replaces varying values in a command's output.
 ///
-/// Literals come first, in the order in which they were given, then digests, durations and versions, whichever were
-/// asked for. Nothing is replaced unasked: a snapshot that hides a number by accident proves less than it seems to.
+/// Literals are replaced first, in the order in which they were given, then digests, durations and versions, if
+/// requested. Nothing is replaced by default: a snapshot that hides a number by accident proves less than it seems
+/// to.
 #[derive(Debug, Clone, Default)]
 pub struct Redactor {
     literals: Vec<(String, String)>,
     kinds: Vec<Kind>,
 }
 
-/// A shape of words that varies.
+/// A kind of value that varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Digest,
@@ -21,7 +22,6 @@ enum Kind {
 }
 
 impl Redactor {
-    /// Replaces nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,7 +36,7 @@ impl Redactor {
         self
     }
 
-    /// Replaces a path, as given and with its links resolved. Give a directory after what is inside it.
+    /// Replaces a path, as given and with links resolved. Give a directory after the paths inside it.
     #[must_use]
     pub fn path(self, path: &Path, placeholder: &str) -> Self {
         let resolved = path.canonicalize().ok().filter(|resolved| resolved != path);
@@ -47,7 +47,7 @@ impl Redactor {
         with_resolved.literal(path.to_string_lossy(), placeholder)
     }
 
-    /// Replaces words of at least 12 hexadecimal digits, letters among them, by `[DIGEST]`.
+    /// Replaces words of at least 12 hexadecimal digits, with letters among them, by `[DIGEST]`.
     #[must_use]
     pub fn digests(mut self) -> Self {
         self.kinds.push(Kind::Digest);
@@ -68,7 +68,6 @@ impl Redactor {
         self
     }
 
-    /// The text with its placeholders.
     pub fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (literal, placeholder) in &self.literals {

@@ -1,5 +1,5 @@
-//! The prerequisites door, seen from outside: a test of this binary is run again in an environment where its
-//! prerequisite is missing.
+//! `require!` as a test sees it: a test of this binary is run again in an environment where its prerequisite is
+//! missing.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -9,24 +9,24 @@ use std::time::Duration;
 use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::{agent, require};
 
-/// An ordinary test behind the door; the others run it as a child.
+/// An ordinary test with a prerequisite; the others run it as a child.
 #[test]
-fn behind_the_door() {
+fn needs_the_agent() {
     require!(Agent);
     assert!(agent::real().is_ok());
     println!("went on");
 }
 
-/// Runs `behind_the_door` with an agent that does not exist.
+/// Runs `needs_the_agent` with an agent that does not exist.
 fn without_agent(variables: &[(&str, &str)]) -> Finished {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "behind_the_door", "--nocapture"]);
+    command.args(["--exact", "needs_the_agent", "--nocapture"]);
     command.env_remove("BELLJAR_REQUIRE").env_remove("BELLJAR_SKIP_LOG");
     command.env("BELLJAR_TEST_AGENT", "/nonexistent/agent").envs(variables.iter().copied());
     run_within(&mut command, Duration::from_secs(60)).unwrap()
 }
 
-const SKIPPED: &str = "SKIPPED require::behind_the_door : needs Agent: \
+const SKIPPED: &str = "SKIPPED require::needs_the_agent : needs Agent: \
     BELLJAR_TEST_AGENT names /nonexistent/agent, which is not a file\n";
 
 #[test]
@@ -49,16 +49,22 @@ fn a_promised_prerequisite_that_is_missing_fails_the_test() {
         let child = without_agent(&[("BELLJAR_REQUIRE", promise)]);
         assert!(!child.status.success(), "{child:?}");
         let output = format!("{}{}", child.stdout, child.stderr);
-        assert!(output.contains("BELLJAR_REQUIRE promises Agent: BELLJAR_TEST_AGENT names"), "{child:?}");
+        assert!(
+            output.contains("BELLJAR_REQUIRE lists Agent, which is missing: BELLJAR_TEST_AGENT names"),
+            "{child:?}"
+        );
         assert!(!output.contains("SKIPPED"), "{child:?}");
     }
 }
 
 #[test]
-fn a_promise_that_nobody_knows_fails_the_test() {
+fn an_unknown_prerequisite_fails_the_test() {
     let child = without_agent(&[("BELLJAR_REQUIRE", "Agnet")]);
     assert!(!child.status.success(), "{child:?}");
-    assert!(format!("{}{}", child.stdout, child.stderr).contains("`Agnet` is no prerequisite"), "{child:?}");
+    assert!(
+        format!("{}{}", child.stdout, child.stderr).contains("`Agnet` is not a prerequisite"),
+        "{child:?}"
+    );
 }
 
 #[test]

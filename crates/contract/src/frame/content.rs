@@ -1,4 +1,4 @@
-//! What messages are made of.
+//! The content of messages.
 
 use super::CallId;
 use super::members::{Flaw, Members};
@@ -8,61 +8,53 @@ use serde_json::{Map, Value};
 /// One block of a message's content.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Block {
-    /// Text.
     Text(String),
-    /// What the model thought before it spoke.
+    /// The model's reasoning before its answer.
     Thinking(String),
-    /// A tool is called.
+    /// A tool call.
     ToolUse {
-        /// The call.
         call: CallId,
-        /// The tool.
         tool: String,
-        /// What it is given.
         input: Map<String, Value>,
     },
-    /// A call came back.
+    /// The result of a tool call.
     ToolResult {
-        /// The call.
         call: CallId,
-        /// Its texts, joined by line ends.
+        /// Its texts, joined by newlines.
         text: String,
-        /// Whether it failed.
         is_error: bool,
     },
-    /// A block of another type; it stands in the raw frame.
+    /// A block of another type. Its content is only in the raw frame.
     Other {
-        /// Its type.
         kind: String,
     },
 }
 
-/// Tokens, as the agent counts them.
+/// Token counts as the agent reports them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
-    /// Read, in no cache.
+    /// Input tokens that were not in a cache.
     pub input_tokens: u64,
-    /// Written.
     pub output_tokens: u64,
-    /// Written to the cache.
+    /// Input tokens written to the cache.
     pub cache_creation_tokens: u64,
-    /// Read from the cache.
+    /// Input tokens read from the cache.
     pub cache_read_tokens: u64,
 }
 
-/// The blocks of a message; a text stands for one block of it.
+/// The blocks of a message; a plain string is one text block.
 pub(super) fn blocks(message: Members<'_>) -> Result<Vec<Block>, Flaw> {
     match message.get("content") {
         None => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(vec![Block::Text(text.clone())]),
         Some(Value::Array(items)) => items.iter().map(block).collect(),
-        Some(_) => Err("`content` is neither a text nor a list".to_owned()),
+        Some(_) => Err("`content` is neither a string nor a list".to_owned()),
     }
 }
 
 fn block(value: &Value) -> Result<Block, Flaw> {
-    let members = value.as_object().map(Members).ok_or("a block is not an object")?;
+    let members = value.as_object().map(Members).ok_or("a content block is not an object")?;
     match members.required_text("type")? {
         "text" => Ok(Block::Text(members.required_text("text")?.to_owned())),
         "thinking" => Ok(Block::Thinking(members.loose_text("thinking").unwrap_or_default())),
@@ -80,7 +72,7 @@ fn block(value: &Value) -> Result<Block, Flaw> {
     }
 }
 
-/// A result's content is a text, or a list of blocks of which the texts count.
+/// The content of a result is a string, or a list of blocks of which only the texts are used.
 fn result_text(content: Option<&Value>) -> String {
     match content {
         Some(Value::String(text)) => text.clone(),
@@ -91,7 +83,7 @@ fn result_text(content: Option<&Value>) -> String {
     }
 }
 
-/// Token counts; what is absent or no number counts as none.
+/// Token counts; a member that is absent or not a number counts as 0.
 pub(super) fn usage(owner: Members<'_>) -> Option<Usage> {
     let members = owner.get("usage").and_then(Value::as_object).map(Members)?;
     let count = |key| members.loose_number(key).unwrap_or(0);

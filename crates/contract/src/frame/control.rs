@@ -1,55 +1,45 @@
-//! What the agent asks, and how it answers what it was asked.
+//! Requests of the agent, and its responses to belljar's requests.
 
 use super::members::{Flaw, Members};
 use super::{CallId, RequestId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A question of the agent that waits for its answer.
+/// A request of the agent that waits for an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentRequest {
-    /// May this tool run?
+    /// Whether a tool may run.
     CanUseTool(PermissionRequest),
-    /// A hook that was registered fires.
+    /// A registered hook fired.
     HookCallback(HookCall),
     /// A message to an MCP server that belljar serves.
     McpMessage(McpMessage),
-    /// An MCP server asks the user.
+    /// An MCP server asks the user for data.
     Elicitation(ElicitationRequest),
-    /// A tool wants a dialog shown.
+    /// A tool asks to show a dialog.
     Dialog(DialogRequest),
-    /// Something this version does not know.
-    Unknown {
-        /// Its subtype.
-        subtype: String,
-    },
-    /// Something it knows, in a shape it does not.
-    Malformed {
-        /// Its subtype.
-        subtype: String,
-        /// What is wrong.
-        why: String,
-    },
+    /// A subtype that this version does not know.
+    Unknown { subtype: String },
+    /// A known subtype with an unexpected shape.
+    Malformed { subtype: String, why: String },
 }
 
 /// The agent asks whether a tool may run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PermissionRequest {
-    /// The tool.
     pub tool: String,
-    /// What it would be given.
+    /// The input that the tool would get.
     pub input: Map<String, Value>,
-    /// The call, where the agent names it.
+    /// The call, if the agent names it.
     pub call: Option<CallId>,
-    /// The sub-agent that asks; none is the main one.
+    /// The sub-agent that asks; `None` is the main agent.
     pub agent: Option<String>,
-    /// The tool's own line about the call.
+    /// The tool's own description of the call.
     pub description: Option<String>,
-    /// Changes of the rules that the agent offers, as it wrote them.
+    /// Changes to the rules that the agent suggests, as it wrote them.
     pub suggestions: Vec<Value>,
-    /// The path that made it ask.
+    /// The path that caused the request.
     pub blocked_path: Option<String>,
-    /// Why it asks.
     pub reason: Option<String>,
 }
 
@@ -59,79 +49,71 @@ pub struct PermissionRequest {
 pub struct AskedQuestion {
     /// The text, which is also the key of its answer.
     pub question: String,
-    /// A word or two above it.
+    /// A short heading.
     pub header: String,
-    /// What can be chosen; empty for free text.
+    /// The choices; empty for free text.
     pub options: Vec<AskedOption>,
     /// Whether several may be chosen.
     #[serde(rename = "multiSelect")]
     pub multi_select: bool,
 }
 
-/// Something to choose.
+/// A choice of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskedOption {
-    /// The label, which is the answer.
+    /// The label, which is the answer if it is chosen.
     pub label: String,
-    /// A line about it.
     pub description: String,
 }
 
-/// A hook fires.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HookCall {
-    /// Which registration.
+    /// The id under which the hook was registered.
     pub callback: String,
     /// The event's name, as in `PreToolUse`.
     pub event: String,
-    /// What the hook is told.
+    /// The input of the hook.
     pub input: Map<String, Value>,
 }
 
-/// A JSON-RPC message for a server.
+/// A JSON-RPC message for an MCP server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpMessage {
-    /// The server's name.
     pub server: String,
-    /// The message.
     pub message: Value,
 }
 
 /// An MCP server asks the user for data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ElicitationRequest {
-    /// The server.
     pub server: String,
-    /// What it says.
+    /// The text for the user.
     pub message: String,
-    /// The shape of the answer it wants.
+    /// The JSON schema of the expected answer.
     pub schema: Option<Value>,
 }
 
-/// A tool wants a dialog shown.
+/// A tool asks to show a dialog.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DialogRequest {
-    /// Which dialog.
     pub kind: String,
-    /// What it shows.
     pub payload: Value,
 }
 
-/// The agent's answer to a request of belljar's.
+/// The agent's response to a request of belljar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostReply {
-    /// Which request.
     pub request: RequestId,
-    /// The body, or what the agent refused it with.
+    /// The body, or the agent's error text.
     pub outcome: Result<Value, String>,
 }
 
 impl PermissionRequest {
-    /// The questions, if this is the tool that asks the user.
+    /// The questions, if the tool is the one that asks the user.
     ///
     /// # Errors
-    /// When it is, and its questions cannot be read or cannot be told apart: the answers are keyed by their texts.
+    /// If the questions cannot be parsed or two have the same text: answers are keyed by the text.
     #[must_use]
     pub fn questions(&self) -> Option<Result<Vec<AskedQuestion>, String>> {
         (self.tool == "AskUserQuestion").then(|| questions(Members(&self.input)))
@@ -142,11 +124,11 @@ fn questions(input: Members<'_>) -> Result<Vec<AskedQuestion>, Flaw> {
     let asked: Vec<AskedQuestion> =
         input.loose_list("questions").iter().map(question).collect::<Result<_, _>>()?;
     if asked.is_empty() {
-        return Err("it asks nothing".to_owned());
+        return Err("`questions` is empty".to_owned());
     }
     for (index, one) in asked.iter().enumerate() {
         if asked.iter().take(index).any(|earlier| earlier.question == one.question) {
-            return Err(format!("it asks {:?} twice, and the answers are told apart by it", one.question));
+            return Err(format!("{:?} is asked twice, and answers are matched by the text", one.question));
         }
     }
     Ok(asked)
@@ -156,7 +138,7 @@ fn question(value: &Value) -> Result<AskedQuestion, Flaw> {
     let members = value.as_object().map(Members).ok_or("a question is not an object")?;
     let text = members.required_text("question")?;
     if text.trim().is_empty() {
-        return Err("a question has no text".to_owned());
+        return Err("`question` is empty".to_owned());
     }
     let option = |value: &Value| {
         let members = value.as_object().map(Members).ok_or("an option is not an object")?;
@@ -232,7 +214,7 @@ pub(super) fn host_reply(response: Members<'_>) -> Result<HostReply, Flaw> {
     let outcome = match response.required_text("subtype")? {
         "success" => Ok(response.get("response").cloned().unwrap_or_default()),
         "error" => Err(response.loose_text("error").unwrap_or_default()),
-        other => return Err(format!("a response is `success` or `error`, not `{other}`")),
+        other => return Err(format!("`subtype` must be `success` or `error`, not `{other}`")),
     };
     Ok(HostReply { request, outcome })
 }

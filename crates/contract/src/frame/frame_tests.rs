@@ -7,7 +7,7 @@ fn body(value: Value) -> Inbound {
 }
 
 #[test]
-fn what_is_new_is_kept_and_what_is_known_is_held_to_its_shape() {
+fn unknown_frames_are_kept_and_known_ones_are_checked() {
     let comet = json!({"type": "comet", "tail": [1]});
     let frame = Frame::from_value(comet.clone()).unwrap();
     assert_eq!(frame, Frame { raw: comet, body: Inbound::Unknown { kind: "comet".to_owned() } });
@@ -56,17 +56,18 @@ fn a_request_with_an_id_can_always_be_answered() {
 }
 
 #[test]
-fn lines_that_readers_would_disagree_about_are_no_frames() {
+fn ambiguous_lines_are_rejected() {
     let refused = |line: &str| Frame::parse(line).unwrap_err().to_string();
     assert!(
-        refused(r#"{"type":"result","is_error":true,"is_error":false}"#).contains("names \"is_error\" twice")
+        refused(r#"{"type":"result","is_error":true,"is_error":false}"#)
+            .contains("\"is_error\" occurs twice")
     );
     assert!(refused(r#"{"type":"x","a":[{"b":1,"b":1}]}"#).contains("twice"));
     assert!(
         refused(&format!("{}{}", r#"{"type":"x","a":"#, "[".repeat(200_000))).contains("recursion limit")
     );
     assert!(refused(r#"{"type":"x","n":1e400}"#).contains("out of range"));
-    assert_eq!(refused("[]"), "a frame is a JSON object");
+    assert_eq!(refused("[]"), "frame must be a JSON object");
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn numbers_of_every_size_are_read() {
 }
 
 #[test]
-fn questions_that_cannot_be_told_apart_are_refused() {
+fn questions_with_equal_texts_are_refused() {
     let asked = |questions: Value| {
         let request = json!({"subtype": "can_use_tool", "tool_name": "AskUserQuestion", "input": {"questions": questions}});
         let frame = json!({"type": "control_request", "request_id": "r", "request": request});
@@ -102,12 +103,12 @@ fn questions_that_cannot_be_told_apart_are_refused() {
     let one = json!({"question": "Which?", "options": [{"label": "A"}], "multiSelect": true});
     assert_eq!(asked(json!([one])).unwrap()[0].options[0].label, "A");
     assert!(asked(json!([one, one])).unwrap_err().contains("twice"));
-    assert_eq!(asked(json!([])).unwrap_err(), "it asks nothing");
+    assert_eq!(asked(json!([])).unwrap_err(), "`questions` is empty");
     assert!(asked(json!([{"header": "only"}])).unwrap_err().contains("`question` is missing"));
 }
 
 #[test]
-fn what_is_sent_has_one_form() {
+fn sent_frames_have_one_form() {
     let id = RequestId::new("b1").unwrap();
     let response = |reply| Outbound::Response { id: id.clone(), reply }.to_json()["response"].clone();
     assert_eq!(
@@ -143,7 +144,7 @@ fn fuzz_frames() {
         if let Ok(frame) = Frame::parse(&String::from_utf8_lossy(bytes)) {
             assert_eq!(Frame::parse(&frame.raw.to_string()).unwrap(), frame);
         }
-        // Bytes rarely make a frame; members picked by them do.
+        // Random bytes rarely make a frame, so they pick members instead.
         let members = bytes.chunks(2).map(|pair| {
             let key = KEYS[usize::from(pair[0]) % KEYS.len()];
             let value = VALUES[usize::from(pair.get(1).copied().unwrap_or(0)) % VALUES.len()];

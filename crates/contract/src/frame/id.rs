@@ -1,22 +1,17 @@
-//! Ids that frames carry.
+//! Ids in frames.
 
 use serde::{Deserialize, Serialize};
 
-/// Longer than any id the agent makes; an id is kept for the whole run.
+/// Longer than any id of the agent. The limit bounds memory: ids are kept for the whole run.
 const LONGEST: usize = 256;
 
-/// Why a text is no id.
+/// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// Nothing there.
-    #[error("an id is not empty")]
+    #[error("id must not be empty")]
     Empty,
-    /// Too much there.
-    #[error("an id has at most {LONGEST} bytes, this one has {bytes}")]
-    TooLong {
-        /// How many.
-        bytes: usize,
-    },
+    #[error("id must have at most {LONGEST} bytes, not {bytes}")]
+    TooLong { bytes: usize },
 }
 
 macro_rules! id {
@@ -27,7 +22,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// Checks a text.
+            /// Accepts any text of 1 to 256 bytes.
             ///
             /// # Errors
             /// When it is empty or too long.
@@ -40,7 +35,6 @@ macro_rules! id {
                 }
             }
 
-            /// As text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -74,14 +68,14 @@ id! {
     RequestId
 }
 id! {
-    /// One call of a tool.
+    /// Identifies one tool call.
     CallId
 }
 id! {
-    /// A conversation; `/clear` begins another in the same process.
+    /// Identifies a conversation; `/clear` starts another one in the same process.
     SessionId
 }
 id! {
-    /// A message that belljar sent; the agent names it when it takes the message up.
+    /// Identifies a message that belljar sent; the agent repeats it when it starts to process the message.
     MessageId
 }

@@ -1,4 +1,4 @@
-//! What the agent says.
+//! Frames that the agent sends.
 
 use super::content::{blocks, usage};
 use super::control::{agent_request, host_reply};
@@ -9,238 +9,206 @@ use crate::observation::ServerSeen;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One line of the agent, read.
+/// One parsed line of the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frame {
-    /// All of it, as it came.
+    /// The whole frame as received.
     pub raw: Value,
-    /// What of it is understood.
+    /// The part of it that belljar understands.
     pub body: Inbound,
 }
 
-/// Why a line is no frame.
+/// Why a line is not a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// It is no JSON, or JSON that cannot be trusted: too deep, or with a member named twice.
+    /// It is not JSON, or JSON that cannot be trusted: nested too deeply, or with a duplicate member.
     #[error("not a frame: {why}")]
     Syntax {
-        /// What the reader says.
+        /// The parser's error.
         why: String,
     },
-    /// It is JSON, but no object.
-    #[error("a frame is a JSON object")]
+    /// It is JSON, but not an object.
+    #[error("frame must be a JSON object")]
     NotAnObject,
 }
 
-/// What a frame says.
+/// The content of a frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inbound {
-    /// A turn begins; said again at every turn.
+    /// The start of a turn; sent again at every turn.
     Init(InitFrame),
-    /// The agent is at work, waits, or is done.
+    /// The agent works, waits, or is done.
     State(SessionState),
-    /// News of a sub-agent or a background command.
+    /// Progress of a sub-agent or a background command.
     Task(TaskFrame),
-    /// The conversation was made shorter.
+    /// The conversation was compacted.
     Compacted,
-    /// A hook of the settings ran.
+    /// A hook from the settings ran.
     Hook {
-        /// When it is called.
+        /// The event that the hook is for.
         event: String,
-        /// Its name.
         name: String,
-        /// How it went.
+        /// The agent's name for the result.
         outcome: Option<String>,
-        /// Its status.
+        /// The exit status of the hook.
         exit_code: Option<i64>,
-        /// What it wrote.
+        /// The output of the hook.
         text: String,
     },
-    /// A call was refused by the agent's own rules.
+    /// The agent's own rules refused a call.
     Refused {
-        /// The tool.
         tool: Option<String>,
-        /// The call.
         call: Option<CallId>,
-        /// Why.
         reason: Option<String>,
     },
-    /// The model is asked again.
+    /// The agent retries a request to the model.
     Retry {
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: Option<u64>,
-        /// The status of the model's service.
+        /// The HTTP status of the model's service.
         status: Option<u64>,
-        /// What went wrong.
         error: Option<String>,
     },
-    /// Another note of the system.
+    /// Another system message.
     System {
-        /// Its subtype.
         subtype: String,
     },
-    /// The model spoke.
+    /// A message of the model.
     Assistant(AssistantFrame),
-    /// Tools answered, or a message was taken up.
+    /// Tool results, or a user message that the agent started to process.
     User(UserFrame),
-    /// A turn ended.
     Result(Box<ResultFrame>),
-    /// A part of a message that is still being written.
+    /// A part of a message that is still being generated.
     StreamEvent,
-    /// The agent asks.
+    /// A request of the agent.
     Request {
-        /// What its answer must name.
+        /// The id that the response must name.
         id: RequestId,
-        /// What it asks.
         request: AgentRequest,
     },
-    /// The agent answers.
+    /// The agent's response to a request of belljar.
     Response(HostReply),
-    /// The agent no longer wants an answer.
+    /// The agent withdraws a request.
     Cancel {
-        /// To what.
         id: RequestId,
     },
-    /// Nothing; the line is alive.
+    /// A sign of life without content.
     KeepAlive,
     /// A type that this version does not know.
     Unknown {
-        /// The type.
         kind: String,
     },
-    /// A type that it knows, in a shape that it does not.
+    /// A known type with an unexpected shape.
     Malformed {
-        /// The type.
         kind: String,
-        /// What is wrong.
         why: String,
     },
 }
 
-/// What the agent says about itself when a turn begins.
+/// What the agent reports about itself at the start of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitFrame {
-    /// The conversation.
     pub session: SessionId,
-    /// The agent's version.
     pub version: Option<String>,
-    /// The model.
     pub model: Option<String>,
-    /// The mode of permissions.
+    /// The permission mode.
     pub permission_mode: Option<String>,
-    /// Where it works.
+    /// The working directory.
     pub directory: Option<String>,
-    /// Tools.
     pub tools: Vec<String>,
-    /// MCP servers.
     pub servers: Vec<ServerSeen>,
-    /// Skills; not the list that the model sees.
+    /// Skills that the agent loaded; not the list that the model sees.
     pub skills: Vec<String>,
 }
 
-/// Whether the agent works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
-    /// It does.
     Running,
     /// It waits for an answer.
     RequiresAction,
-    /// It is done with all it was told.
+    /// It has nothing left to do.
     Idle,
 }
 
-/// News of something that runs beside the conversation.
+/// Progress of something that runs in parallel to the conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskFrame {
-    /// Its id.
     pub task: String,
-    /// The call that began it, where the frame names it.
+    /// The call that started it, if the frame names it.
     pub call: Option<CallId>,
-    /// What happened.
     pub step: TaskStep,
 }
 
-/// What happened to a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskStep {
-    /// It began.
     Started {
-        /// What kind of task, as in `local_agent`.
+        /// The kind of task, such as `local_agent`.
         kind: Option<String>,
         /// The kind of sub-agent.
         agent: Option<String>,
-        /// A line about it.
         description: Option<String>,
     },
-    /// It went on.
+    /// It is still running.
     Progressed,
-    /// It ended, or a piece of news was told.
+    /// It ended, or a notification was sent.
     Notified {
-        /// As in `completed`.
+        /// Such as `completed`.
         status: Option<String>,
     },
 }
 
-/// A block of the model's message. The agent says each block in a frame of its own.
+/// A block of the model's message. The agent sends each block in a frame of its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AssistantFrame {
-    /// The conversation.
     pub session: Option<SessionId>,
-    /// The call of the sub-agent that speaks; none is the main agent.
+    /// The call of the sub-agent that speaks; `None` is the main agent.
     pub parent: Option<CallId>,
-    /// The model's name.
     pub model: Option<String>,
-    /// The blocks.
     pub blocks: Vec<Block>,
 }
 
-/// A message in the user's place.
+/// A message with the role `user`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UserFrame {
-    /// The conversation.
     pub session: Option<SessionId>,
-    /// The call of the sub-agent that it is for; none is the main agent.
+    /// The call of the sub-agent that it is for; `None` is the main agent.
     pub parent: Option<CallId>,
-    /// Its id; for a replayed message the one that belljar gave it.
+    /// Its id; for a replayed message the id that belljar gave it.
     pub message: Option<MessageId>,
-    /// Whether it is an echo of a message that was sent.
+    /// Whether it is an echo of a message that belljar sent.
     pub is_replay: bool,
-    /// Whether the agent made it up, as the body of a skill.
+    /// Whether the agent generated it, such as the body of a skill.
     pub is_synthetic: bool,
-    /// The blocks.
     pub blocks: Vec<Block>,
 }
 
 /// The end of a turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResultFrame {
-    /// Whether it failed. Nothing else says so: a failure of the model's service is of subtype `success`.
+    /// Whether it failed. Only this flag says so: a failure of the model's service has the subtype `success`.
     pub is_error: bool,
-    /// As in `success` or `error_during_execution`.
+    /// Such as `success` or `error_during_execution`.
     pub subtype: String,
-    /// The last text.
     pub text: Option<String>,
-    /// The conversation.
     pub session: Option<SessionId>,
-    /// The status of the model's service, where that failed.
+    /// The HTTP status of the model's service, if that failed.
     pub api_error_status: Option<u64>,
-    /// Why the turn ended.
     pub terminal_reason: Option<String>,
-    /// Steps of the model.
+    /// The number of model requests.
     pub turns: Option<u64>,
     /// Tokens of this turn.
     pub usage: Option<Usage>,
-    /// Money since the process began, in millionths of a US dollar.
+    /// Cost since the process started, in millionths of a US dollar.
     pub total_cost_micros_usd: Option<u64>,
-    /// Tools that were refused.
+    /// Tools whose calls were refused.
     pub denied_tools: Vec<String>,
-    /// The answer in the shape that was asked for.
+    /// The answer in the requested JSON schema.
     pub structured: Option<Value>,
 }
 
 impl Frame {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
     /// When it is no JSON object, is nested too deeply or names a member twice.
@@ -250,10 +218,10 @@ impl Frame {
         Self::from_value(raw)
     }
 
-    /// Reads a frame that is JSON already.
+    /// Interprets a frame that is already parsed as JSON.
     ///
     /// # Errors
-    /// When it is no object.
+    /// When it is not an object.
     pub fn from_value(raw: Value) -> Result<Self, FrameError> {
         let body = Inbound::of(&raw)?;
         Ok(Self { raw, body })
@@ -261,10 +229,10 @@ impl Frame {
 }
 
 impl Inbound {
-    /// Reads what a frame says.
+    /// Interprets the content of a frame.
     ///
     /// # Errors
-    /// When it is no object.
+    /// When it is not an object.
     pub fn of(raw: &Value) -> Result<Self, FrameError> {
         let Value::Object(object) = raw else { return Err(FrameError::NotAnObject) };
         Ok(Self::read(Members(object)))
@@ -293,7 +261,7 @@ impl Inbound {
 
 fn control_request(frame: Members<'_>) -> Result<Inbound, Flaw> {
     let id = frame.required_id("request_id")?;
-    // With an id the agent can be told that it was not understood, so the flaw stays inside.
+    // The id is known, so the agent can get an error response; the frame as a whole is not malformed.
     let request = frame.required_object("request").and_then(agent_request);
     let request = request.unwrap_or_else(|why| AgentRequest::Malformed { subtype: String::new(), why });
     Ok(Inbound::Request { id, request })
@@ -412,10 +380,10 @@ fn result(frame: Members<'_>) -> Result<ResultFrame, Flaw> {
     })
 }
 
-/// Millionths, if the sum is one that can be paid.
+/// Millionths of a dollar; `None` if the amount is negative or too large.
 fn micros(usd: f64) -> Option<u64> {
     let micros = (usd * 1e6).round();
-    // Up to here every whole number is exact.
+    // Every integer up to this one is exact as a float.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
     (0.0..=9_007_199_254_740_992.0).contains(&micros).then_some(micros as u64)
 }

@@ -1,4 +1,4 @@
-//! Members of an object from the agent.
+//! Access to the members of an object that the agent sent.
 
 use serde_json::{Map, Value};
 
@@ -6,18 +6,20 @@ use serde_json::{Map, Value};
 pub(super) type Flaw = String;
 
 /// Reads the members of one object. `required_*` and `optional_*` are for members that decide something: a wrong type
-/// is a flaw. `loose_*` are for members that only describe: a wrong type is as good as none.
+/// is an error. `loose_*` are for members that only describe: a wrong type is treated as absent.
 #[derive(Clone, Copy)]
 pub(super) struct Members<'a>(pub &'a Map<String, Value>);
 
 impl<'a> Members<'a> {
-    /// The value of a member; null is none.
+    /// The value of a member; null is `None`.
     pub fn get(self, key: &str) -> Option<&'a Value> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
     pub fn optional_text(self, key: &str) -> Result<Option<&'a str>, Flaw> {
-        self.get(key).map(|value| value.as_str().ok_or_else(|| format!("`{key}` is not a text"))).transpose()
+        self.get(key)
+            .map(|value| value.as_str().ok_or_else(|| format!("`{key}` is not a string")))
+            .transpose()
     }
 
     pub fn required_text(self, key: &str) -> Result<&'a str, Flaw> {
@@ -55,7 +57,7 @@ impl<'a> Members<'a> {
         self.get(key).and_then(Value::as_str).map(str::to_owned)
     }
 
-    /// The first of several spellings.
+    /// The first member that exists of several spellings.
     pub fn loose_text_of(self, keys: &[&str]) -> Option<String> {
         keys.iter().find_map(|key| self.loose_text(key))
     }
@@ -68,7 +70,7 @@ impl<'a> Members<'a> {
         self.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The texts of a list; of its objects the member `name` or `value`.
+    /// The strings of a list; of an object in the list its member `name` or `value`.
     pub fn loose_names(self, key: &str) -> Vec<String> {
         let name = |item: &Value| match item {
             Value::Object(object) => Members(object).loose_text_of(&["name", "value"]),

@@ -1,9 +1,9 @@
-//! Frames of the agent's own protocol: one JSON object a line, in both directions.
+//! Frames of the agent's protocol: one JSON object per line, in both directions.
 //!
-//! Reading is tolerant of what is new and strict about what is known: a frame of an unknown type is kept as it came,
-//! an unknown member is ignored and still stands in [`Frame::raw`], but a member that decides something (an id, an
-//! error flag) and has the wrong type makes the frame [`Inbound::Malformed`], which is never taken for its better half.
-//! Writing knows only the frames that belljar means to send.
+//! Parsing tolerates what is new and is strict about what is known. A frame of an unknown type is kept as received;
+//! an unknown member is ignored but remains in [`Frame::raw`]. A member that decides something (an id, an error flag)
+//! and has the wrong type makes the frame [`Inbound::Malformed`]; the rest of such a frame is not used. belljar can
+//! write only the frames that it means to send.
 
 mod content;
 mod control;

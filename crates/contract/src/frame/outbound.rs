@@ -1,4 +1,4 @@
-//! What belljar says. The agent trusts its input wholly, so nothing but these forms is ever written to it.
+//! Frames that belljar sends. The agent trusts its input completely, so only these forms are ever written to it.
 
 use super::{MessageId, RequestId};
 use serde::{Deserialize, Serialize};
@@ -9,195 +9,171 @@ use serde_json::{Map, Value, json};
 pub enum Outbound {
     /// A message of the user.
     User(UserMessage),
-    /// A request of belljar's.
+    /// A request of belljar.
     Request {
-        /// What the response will name.
+        /// The id that the response will name.
         id: RequestId,
-        /// What is wanted.
         request: HostRequest,
     },
-    /// The answer to a request of the agent's.
-    Response {
-        /// Which request.
-        id: RequestId,
-        /// The answer.
-        reply: Reply,
-    },
+    /// The response to a request of the agent.
+    Response { id: RequestId, reply: Reply },
 }
 
 /// A message of the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserMessage {
-    /// Its id, which the agent repeats when it takes the message up.
+    /// Its id, which the agent repeats when it starts to process the message.
     pub id: MessageId,
-    /// Its text; one that begins with `/` is a command of the agent's.
+    /// Its text; a text that begins with `/` is a command of the agent.
     pub text: String,
 }
 
-/// Something that belljar wants of the agent.
+/// A request to the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HostRequest {
-    /// Begin.
+    /// Starts the conversation.
     Initialize(Box<Initialize>),
-    /// Stop the turn.
+    /// Stops the current turn.
     Interrupt,
-    /// Ask about other things from now on.
+    /// Changes which calls need a permission from now on.
     SetPermissionMode(PermissionMode),
-    /// Think with another model from now on; none is the default.
+    /// Uses another model from now on; `None` is the default model.
     SetModel(Option<String>),
-    /// Say how the MCP servers are.
+    /// Asks for the state of the MCP servers.
     McpStatus,
 }
 
-/// The modes that the agent has. It does not check the word itself.
+/// The agent's permission modes. The agent itself does not validate the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PermissionMode {
-    /// Ask about everything that is not allowed.
+    /// Asks about every call that is not allowed.
     Default,
-    /// Do not ask about edits.
+    /// Does not ask about edits.
     AcceptEdits,
-    /// Plan, and change nothing.
+    /// Plans and changes nothing.
     Plan,
-    /// Ask about nothing; only where the agent was started so.
+    /// Never asks. Works only if the agent was started in this mode.
     BypassPermissions,
-    /// Refuse instead of asking.
+    /// Refuses instead of asking.
     DontAsk,
 }
 
 /// What the handshake sets up.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Initialize {
-    /// Hooks to call back for.
+    /// Hooks that the agent should call back for.
     pub hooks: Vec<HookSubscription>,
     /// Names of the MCP servers that belljar serves.
     pub servers: Vec<String>,
-    /// Added to the end of the system prompt.
+    /// Text appended to the system prompt.
     pub append_system_prompt: Option<String>,
-    /// Members that go along as they are, for scenarios; the ones above win.
+    /// More members for the request, set by scenarios. The members above take precedence.
     pub further: Map<String, Value>,
 }
 
-/// One hook to be called back for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookSubscription {
     /// The event's name, as in `PreToolUse`.
     pub event: String,
-    /// Which tools, as the agent writes it; none is all.
+    /// A pattern for tool names in the agent's notation; `None` matches all tools.
     pub matcher: Option<String>,
-    /// What the call will name.
+    /// The id that the callback will name.
     pub callback: String,
-    /// Seconds that the agent waits.
+    /// How long the agent waits for the answer.
     pub timeout_seconds: Option<u64>,
 }
 
-/// An answer to the agent.
+/// A response to the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// About a tool.
     Permission(PermissionReply),
-    /// About a hook.
     Hook(HookReply),
-    /// Of an MCP server; none answers a notification.
+    /// The answer of an MCP server; `None` answers a notification.
     Mcp(Option<Value>),
-    /// To an MCP server's question.
+    /// The answer to an MCP server's question.
     Elicitation(ElicitationReply),
-    /// Of a dialog.
     Dialog(DialogReply),
-    /// There is none.
+    /// An error instead of an answer.
     Error(String),
 }
 
-/// Whether a tool may run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PermissionReply {
-    /// It may.
     Allow {
-        /// With what. Always said: one version of the agent refuses an answer without it.
+        /// The input to run it with. Always sent: one version of the agent rejects an answer without it.
         input: Map<String, Value>,
-        /// Suggestions of the agent's that are taken, as it wrote them.
+        /// The agent's suggestions that are accepted, as it wrote them.
         permissions: Vec<Value>,
     },
-    /// It may not.
     Deny {
-        /// What the model is told.
+        /// The text that the model gets.
         message: String,
-        /// And then?
         then: AfterDeny,
     },
 }
 
-/// What follows a refusal.
+/// What happens after a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterDeny {
     /// The model goes on.
     GoOn,
-    /// The turn ends.
     Interrupt,
 }
 
-/// What a hook answers.
+/// The answer to a hook call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HookReply {
-    /// Nothing; go on.
     Nothing,
-    /// Decide about the tool, before it is asked about.
+    /// Decides on the call before the agent asks for a permission.
     PreToolUse {
-        /// How.
         permission: HookPermission,
-        /// Why; what the model is told of a refusal.
+        /// The reason; the model gets it if the call is refused.
         reason: String,
-        /// Another input.
+        /// A replacement for the tool's input.
         input: Option<Map<String, Value>>,
     },
-    /// Tell the model something beside.
+    /// Adds text to the model's context.
     AddContext {
-        /// The event that is answered.
+        /// The event that the hook was called for.
         event: String,
-        /// What.
         text: String,
     },
-    /// Stop what the hook is about.
+    /// Blocks the action that the hook was called for.
     Block {
-        /// Why.
         reason: String,
     },
 }
 
-/// What a hook decides about a tool.
+/// A hook's decision on a tool call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookPermission {
-    /// It may run, and nobody is asked.
+    /// It runs without a question.
     Allow,
-    /// It may not.
     Deny,
-    /// Ask.
     Ask,
 }
 
-/// What an MCP server is told.
+/// The answer to an MCP server's question.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ElicitationReply {
-    /// The data.
     Accept(Map<String, Value>),
-    /// No.
     Decline,
-    /// Never mind.
     Cancel,
 }
 
 /// How a dialog ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DialogReply {
-    /// With a choice.
+    /// The user chose a value.
     Completed(Value),
-    /// Without one.
+    /// The user closed the dialog.
     Cancelled,
 }
 
 impl Outbound {
-    /// The frame as the agent reads it.
+    /// The frame as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         match self {
@@ -233,7 +209,7 @@ impl HostRequest {
         }
     }
 
-    /// Its name on the wire.
+    /// The subtype in the frame.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -279,13 +255,13 @@ impl Initialize {
 }
 
 impl Reply {
-    /// The body of a success; an error has none.
+    /// The body of a successful response; an error response has none.
     fn body(&self) -> Value {
         match self {
             Self::Permission(reply) => reply.body(),
             Self::Hook(reply) => reply.body(),
             Self::Mcp(Some(response)) => json!({"mcp_response": response}),
-            // The agent waits for an answer to a notification too; any will do.
+            // The agent waits for an answer even to a notification; its content does not matter.
             Self::Mcp(None) => json!({"mcp_response": {"jsonrpc": "2.0", "id": 0, "result": {}}}),
             Self::Elicitation(ElicitationReply::Accept(content)) => {
                 json!({"action": "accept", "content": content})

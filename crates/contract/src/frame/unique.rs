@@ -1,13 +1,13 @@
-//! JSON in which no object names a member twice.
+//! JSON without duplicate members.
 //!
-//! Readers disagree about which of two members of one name counts. Evidence must not depend on the reader, so such a
-//! line is no frame.
+//! Parsers disagree about which of two members with the same name counts. Evidence must not depend on the parser, so
+//! a line with a duplicate member is rejected.
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// A value whose objects have been checked, to any depth that the reader allows.
+/// A value whose objects have no duplicate members at any depth.
 pub(super) struct Unique(pub Value);
 
 impl<'de> Deserialize<'de> for Unique {
@@ -66,7 +66,7 @@ impl<'de> Visitor<'de> for Reader {
         while let Some(key) = members.next_key::<String>()? {
             if object.contains_key(&key) {
                 let shown: String = key.chars().take(64).collect();
-                return Err(A::Error::custom(format_args!("an object names {shown:?} twice")));
+                return Err(A::Error::custom(format_args!("member {shown:?} occurs twice in an object")));
             }
             let Unique(value) = members.next_value()?;
             object.insert(key, value);

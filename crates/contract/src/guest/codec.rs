@@ -1,4 +1,4 @@
-//! Messages as bytes, and the rules that their types cannot hold.
+//! Messages as bytes, and checks that the types cannot express.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,30 +7,20 @@ use super::{
     GuestAddress, GuestGuard, GuestOrder, GuestPart, GuestReport, GuestRoot, GuestSpec, OsText,
 };
 
-/// Why bytes are not a message.
+/// Why bytes are not a valid message.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestCodecError {
-    /// Longer than agreed.
     #[error("a guest message of {length} bytes is longer than {limit}")]
-    TooLong {
-        /// As found.
-        length: usize,
-        /// As agreed.
-        limit: usize,
-    },
-    /// Not this message in JSON.
+    TooLong { length: usize, limit: usize },
+    /// The bytes are not this message as JSON.
     #[error("not a valid guest message")]
     Json(#[source] serde_json::Error),
-    /// From a different version.
+    /// The other side has a different version.
     #[error("guest protocol {found} instead of {GUEST_PROTOCOL}")]
-    Protocol {
-        /// As found.
-        found: u32,
-    },
+    Protocol { found: u32 },
     /// A value that the types allow and the protocol does not.
     #[error("guest message: `{field}` {fault}")]
     Value {
-        /// Which.
         field: &'static str,
         /// What is wrong with it.
         fault: &'static str,
@@ -38,7 +28,7 @@ pub enum GuestCodecError {
 }
 
 impl GuestSpec {
-    /// The body of the frame.
+    /// Encodes the body of the frame.
     ///
     /// # Errors
     /// Fails if it is longer than [`GUEST_SPEC_MAX`] or breaks a rule of the protocol.
@@ -47,7 +37,7 @@ impl GuestSpec {
         encode(self, GUEST_SPEC_MAX)
     }
 
-    /// Reads the body of a frame.
+    /// Decodes the body of a frame.
     ///
     /// # Errors
     /// Fails on anything but a valid spec of this version.
@@ -70,10 +60,14 @@ impl GuestSpec {
         require(self.listeners.len() <= GUEST_LISTENERS_MAX, "listeners", "are too many")?;
         let mut names: Vec<_> = self.listeners.iter().map(|listener| &listener.name).collect();
         names.sort();
-        require(names.windows(2).all(|pair| pair.first() != pair.last()), "listeners", "share a name")?;
+        require(
+            names.windows(2).all(|pair| pair.first() != pair.last()),
+            "listeners",
+            "have a duplicate name",
+        )?;
         for variable in &self.environment {
             let name = variable.name.as_bytes();
-            require(!name.is_empty() && !name.contains(&b'='), "environment", "has an impossible name")?;
+            require(!name.is_empty() && !name.contains(&b'='), "environment", "has an invalid name")?;
         }
         if let GuestRoot::Built { ground: _, parts, user: _, bounds: _ } = &self.root {
             require(parts.iter().all(GuestPart::is_absolute), "root", "has a relative path")?;
@@ -82,30 +76,34 @@ impl GuestSpec {
             require(!roots.is_empty(), "guard", "has no root")?;
             let paths = roots.iter().map(|root| &root.path).chain(apart).chain(allowed);
             require(paths.clone().all(OsText::is_absolute), "guard", "has a relative path")?;
-            require(paths.clone().all(|path| path.as_bytes() != b"/"), "guard", "is the whole root")?;
-            let told = roots.iter().map(|root| root.aliases.len() + root.named.len()).sum::<usize>();
-            let told = told + allowed.len();
-            require(told <= GUEST_GUARD_PATHS_MAX, "guard", "is told of too many paths")?;
+            require(paths.clone().all(|path| path.as_bytes() != b"/"), "guard", "must not be `/`")?;
+            let count = roots.iter().map(|root| root.aliases.len() + root.named.len()).sum::<usize>();
+            let count = count + allowed.len();
+            require(count <= GUEST_GUARD_PATHS_MAX, "guard", "has too many paths")?;
         }
-        let set_aside = self.range.is_none_or(|range| range.is_set_aside());
-        require(set_aside, "range", "would hide hosts of the world")?;
+        let reserved = self.range.is_none_or(|range| range.is_reserved());
+        require(reserved, "range", "would hide real hosts")?;
         for listener in &self.listeners {
             match &listener.at {
                 GuestAddress::Tcp { address } | GuestAddress::Udp { address } => {
                     let in_range = self.range.is_some_and(|range| range.contains(address.ip()));
-                    require(address.ip().is_loopback() || in_range, "listeners", "leave the sandbox")?;
+                    require(address.ip().is_loopback() || in_range, "listeners", "are outside the sandbox")?;
                 }
                 GuestAddress::Unix { path, mode: _ } => {
                     require(path.is_absolute(), "listeners", "have a relative path")?;
                 }
             }
         }
-        require(self.limits.iter().all(|limit| limit.soft <= limit.hard), "limits", "are soft above hard")
+        require(
+            self.limits.iter().all(|limit| limit.soft <= limit.hard),
+            "limits",
+            "have a soft limit above the hard one",
+        )
     }
 }
 
 impl GuestReport {
-    /// The body of the frame.
+    /// Encodes the body of the frame.
     ///
     /// # Errors
     /// Fails if it is longer than [`GUEST_REPORT_MAX`].
@@ -113,7 +111,7 @@ impl GuestReport {
         encode(self, GUEST_REPORT_MAX)
     }
 
-    /// Reads the body of a frame.
+    /// Decodes the body of a frame.
     ///
     /// # Errors
     /// Fails on anything but a valid report.
@@ -123,7 +121,7 @@ impl GuestReport {
 }
 
 impl GuestOrder {
-    /// The body of the frame.
+    /// Encodes the body of the frame.
     ///
     /// # Errors
     /// Never: an order is short.
@@ -131,7 +129,7 @@ impl GuestOrder {
         encode(self, GUEST_REPORT_MAX)
     }
 
-    /// Reads the body of a frame.
+    /// Decodes the body of a frame.
     ///
     /// # Errors
     /// Fails on anything but a valid order.
@@ -139,7 +137,7 @@ impl GuestOrder {
         let order = decode(bytes, GUEST_REPORT_MAX)?;
         match order {
             GuestOrder::Signal { signal } if !(1..=64).contains(&signal) => {
-                Err(GuestCodecError::Value { field: "signal", fault: "is not a signal" })
+                Err(GuestCodecError::Value { field: "signal", fault: "is not a signal number" })
             }
             GuestOrder::Start | GuestOrder::Stop | GuestOrder::Signal { .. } | GuestOrder::Answer { .. } => {
                 Ok(order)

@@ -1,100 +1,97 @@
-//! What the guard inside holds back, and what it tells.
+//! What the guard inside the sandbox refuses, and how questions about it are answered.
 
 use serde::{Deserialize, Serialize};
 
 use super::OsText;
 
-/// The most paths that a guard is told of: places that lead elsewhere, and files that somebody named.
+/// The maximum number of paths in a guard's spec: aliases, named files and allowed files together.
 pub const GUEST_GUARD_PATHS_MAX: usize = 4096;
 
-/// Where files that the host would execute later can be neither made, written, moved nor linked.
+/// Where files that the host would execute later cannot be created, written, moved or linked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestGuard {
     /// The trees; at least one.
     pub roots: Vec<GuestGuardRoot>,
-    /// Directories below a root that are no part of it: whatever is made there never reaches the host's own files.
+    /// Directories below a root that are excluded, because files in them never reach the host.
     pub apart: Vec<OsText>,
-    /// Files that the user allowed before: absolute, as they are inside, without a link on the way.
+    /// Files that the user allowed before; absolute paths inside the sandbox without links.
     pub allowed: Vec<OsText>,
-    /// What happens to a call that is held back.
     pub on_held: GuestOnHeld,
 }
 
-/// What happens to a call that is held back.
+/// What happens to a system call that the guard stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestOnHeld {
-    /// It fails at once.
+    /// It fails immediately.
     Refuse,
-    /// It waits while the user is asked, where a yes would let it succeed.
+    /// It waits for the user's answer, if a yes would let it succeed.
     Ask,
 }
 
-/// What the user decided about a call that waits.
+/// The user's answer about a waiting system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestAnswer {
-    /// It fails, and so does the same act at the same place from now on.
+    /// It fails, and the same act on the same path fails from now on.
     No,
-    /// The same, and nothing is asked any more.
+    /// The same, and no further questions are asked.
     NoMore,
-    /// This call may do what was asked about.
+    /// This call is allowed.
     Once,
-    /// The file may be made, written and replaced from now on.
+    /// The file may be created, written and replaced from now on.
     Path,
 }
 
-/// What a yes to a question is for.
+/// What a yes allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestYes {
-    /// The content that was judged, and so this call alone: the next content of the file may be any other.
+    /// This call with the content that was examined. The next content of the file may be different.
     Content,
     /// The file, for as long as the user says.
     File,
 }
 
-/// A tree that is guarded.
+/// A directory tree that is guarded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestGuardRoot {
-    /// Absolute, as it is inside, without a link on the way.
+    /// An absolute path inside the sandbox without links.
     pub path: OsText,
-    /// Whether it is a git directory, whatever its name.
+    /// Whether it is a git directory, regardless of its name.
     pub is_git: bool,
-    /// Places of the class that lead to other places of the tree.
+    /// Guarded places that link to other places in the tree.
     pub aliases: Vec<GuestAlias>,
-    /// Files of the tree that are used outside because somebody named them.
+    /// Files of the tree that are used outside the sandbox because a configuration names them.
     pub named: Vec<OsText>,
 }
 
-/// A place that the host would execute, and the place that stands in for it; both in the tree.
+/// A place that the host would execute and the place that it links to; both in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestAlias {
     /// Such as `.git/hooks`.
     pub place: OsText,
-    /// Where it leads.
     pub leads_to: OsText,
 }
 
-/// What was held back.
+/// What the guard refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestAct {
-    /// Making a file, a directory, a pipe or a link.
+    /// Creating a file, a directory, a pipe or a link.
     Make,
-    /// Opening for writing, or shortening.
+    /// Opening for writing, or truncating.
     Write,
-    /// Moving, away or into place.
+    /// Moving a file away or into place.
     Move,
     /// Giving a file a second name.
     Link,
 }
 
 impl GuestAct {
-    /// In a word.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

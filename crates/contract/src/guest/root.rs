@@ -1,4 +1,4 @@
-//! The root that the guest builds for the command: which parts, in which order.
+//! The root file system that the guest builds for the command: its parts and their order.
 
 use super::OsText;
 use crate::Access;
@@ -8,57 +8,56 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GuestRoot {
-    /// As whoever started the guest made it.
+    /// The root that the guest was started in.
     AsFound,
-    /// Made by the guest from nothing. At the end it is read-only, and the one before is left for good. The content
-    /// of all files, one after the other, is the last descriptor that comes with the spec.
+    /// Built by the guest from nothing. When it is complete it is read-only, and the previous root is unmounted. The
+    /// contents of all files, concatenated, are in the last descriptor that is sent with the spec.
     Built {
-        /// What it is made on.
+        /// The environment that the guest starts from.
         ground: GuestGround,
-        /// What is made, in this order.
+        /// The parts, in the order in which they are made.
         parts: Vec<GuestPart>,
-        /// Who the command is inside, whoever it is outside.
+        /// The user id of the command inside.
         user: u32,
-        /// Limits that hold from the start.
+        /// Limits that the guest sets itself.
         bounds: GuestBounds,
     },
 }
 
-/// Limits that the guest sets while it builds the root.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestBounds {
-    /// Bytes of all file systems in memory together.
+    /// The maximum size in bytes of all file systems in memory together.
     pub tmpfs: Option<u64>,
-    /// The largest number of a process in the guest's namespace. Never on a kernel where that number is the machine's.
+    /// The largest process id in the guest's namespace. Not used on a kernel where this setting is global.
     pub pid_max: Option<u32>,
 }
 
-/// What the guest finds when it begins to build.
+/// The environment that the guest builds the root in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GuestGround {
-    /// Namespaces in which it may mount.
+    /// Namespaces in which the guest may mount.
     Namespaces,
-    /// A container in which it has no power: it takes namespaces of its own within, and shows the processes as the
-    /// container does.
+    /// A container in which the guest has no privileges: it creates its own namespaces inside and uses the
+    /// container's view of the processes.
     Container {
-        /// Mounted before anything else, where changes are kept aside.
+        /// Overlays that keep changes, mounted before anything else.
         overlays: Vec<GuestOverlay>,
     },
 }
 
-/// An overlay; each layer is this very directory.
+/// An overlay. Each layer is identified by device and inode, so that it cannot be replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestOverlay {
-    /// What is not written.
+    /// The directory that is not written.
     pub lower: GuestLayer,
-    /// What is.
+    /// The directory that receives the changes.
     pub upper: GuestLayer,
-    /// For the kernel.
+    /// The kernel's work directory.
     pub work: GuestLayer,
-    /// Where it appears.
+    /// The mount point.
     pub at: OsText,
 }
 
@@ -66,99 +65,86 @@ pub struct GuestOverlay {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestLayer {
-    /// Where it is.
     pub path: OsText,
     /// Major and minor number of its device.
     pub device: (u32, u32),
-    /// Its number there.
+    /// Its inode number.
     pub inode: u64,
 }
 
-/// One part of the root. Directories above it are made where they are missing.
+/// One part of the root. Missing parent directories are created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GuestPart {
-    /// What was found there when the guest began, read-only. Left out are the places of the other parts, and whatever
-    /// is mounted on what was found.
+    /// The existing directory at this path, read-only. The places of other parts and anything mounted below are left
+    /// out.
     Found {
-        /// Where.
         at: OsText,
     },
-    /// An empty directory.
     Directory {
-        /// Where.
         at: OsText,
-        /// Its mode.
         mode: u32,
     },
-    /// A symbolic link.
     Link {
-        /// Where.
         at: OsText,
-        /// What it says.
+        /// The target as written.
         to: OsText,
     },
-    /// A file.
     File {
-        /// Where.
         at: OsText,
-        /// How many bytes of the content are its own.
+        /// How many bytes of the contents belong to it.
         length: u64,
     },
     /// An empty file system in memory.
     Memory {
-        /// Where.
         at: OsText,
-        /// The mode of its top.
+        /// The mode of its top directory.
         mode: u32,
     },
-    /// The processes inside.
+    /// A `/proc` for the processes inside.
     Processes {
-        /// Where.
         at: OsText,
     },
-    /// Devices without a machine behind them, and terminals.
+    /// Pseudo devices without hardware behind them, and terminals.
     Devices {
-        /// Where.
         at: OsText,
     },
-    /// Nothing can be read there, where there is something.
+    /// Hides whatever exists at this path.
     Mask {
-        /// Where.
         at: OsText,
     },
-    /// A file or directory of the machine.
+    /// A file or directory of the host.
     Bind {
-        /// Where it is outside.
+        /// Its path outside.
         from: OsText,
-        /// What it must be.
+        /// How the source is opened and what it must be.
         is: GuestSource,
-        /// Where it appears.
+        /// The mount point.
         at: OsText,
         /// Whether it can be written.
         access: Access,
     },
 }
 
-/// What the source of a bind is, and how its name is read.
+/// What the source of a bind is, and how its path is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum GuestSource {
-    /// A part of the system, whose own links are followed.
+    /// A part of the system. Symbolic links are followed.
     System,
-    /// Mounted where only the guest sees it; no part of its name may be a link.
+    /// A mount that only the guest sees. No part of the path may be a symbolic link.
     Mounted,
-    /// This very file or directory; no part of its name may be a link.
+    /// Exactly this file or directory. No part of the path may be a symbolic link.
     Exactly {
         /// Major and minor number of its device.
         device: (u32, u32),
-        /// Its number there.
+        /// Its inode number.
         inode: u64,
     },
 }
 
 impl GuestPart {
-    /// Where it is inside.
+    /// Its path inside.
     #[must_use]
     pub fn at(&self) -> &OsText {
         match self {
@@ -174,7 +160,7 @@ impl GuestPart {
         }
     }
 
-    /// Whether its names begin at the root.
+    /// Whether its paths are absolute.
     pub(super) fn is_absolute(&self) -> bool {
         let from = match self {
             GuestPart::Bind { from, .. } => from.is_absolute(),

@@ -1,25 +1,24 @@
-//! Text as the kernel has it: any bytes but NUL.
+//! Text as the kernel sees it: any bytes except NUL.
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An argument, a value or a path: any bytes but NUL. In JSON a string where it is UTF-8, else a list of bytes.
+/// An argument, a value or a path: any bytes except NUL. In JSON it is a string if it is UTF-8, otherwise a list of
+/// bytes.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OsText(Vec<u8>);
 
 /// Why bytes are not [`OsText`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("there is a NUL at byte {position}")]
+#[error("NUL at byte {position}")]
 pub struct OsTextError {
-    /// Where.
+    /// The index of the NUL byte.
     pub position: usize,
 }
 
 impl OsText {
-    /// Takes the bytes.
-    ///
     /// # Errors
-    /// Fails if there is a NUL among them.
+    /// Fails if the bytes contain a NUL.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Result<Self, OsTextError> {
         let bytes = bytes.into();
         match bytes.iter().position(|byte| *byte == 0) {
@@ -28,13 +27,11 @@ impl OsText {
         }
     }
 
-    /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The bytes.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
@@ -59,7 +56,7 @@ impl std::fmt::Debug for OsText {
     }
 }
 
-/// For messages: what is not UTF-8 is replaced.
+/// For messages: invalid UTF-8 is replaced.
 impl std::fmt::Display for OsText {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(&String::from_utf8_lossy(&self.0))
@@ -106,7 +103,7 @@ impl<'de> Visitor<'de> for TextVisitor {
         OsText::new(text).map_err(E::custom)
     }
 
-    /// Grows with what is there: the length a format announces is not believed.
+    /// Does not preallocate the announced length, which is not trusted.
     fn visit_seq<A: SeqAccess<'de>>(self, mut bytes: A) -> Result<OsText, A::Error> {
         let mut collected = Vec::new();
         while let Some(byte) = bytes.next_element()? {

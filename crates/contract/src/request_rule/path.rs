@@ -1,55 +1,55 @@
-//! Paths of requests in their one spelling, and the patterns that rules have.
+//! Normalised request paths, and the path patterns of rules.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Longer than any path of use.
+/// The maximum length of a path.
 const LONGEST: usize = 8192;
 
 /// Why a path is refused where paths are compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathRefusal {
     /// It is no path.
-    #[error("a path begins with `/`")]
+    #[error("path must begin with `/`")]
     NoPath,
     /// It is too long.
-    #[error("this path has more than {LONGEST} characters")]
+    #[error("path has more than {LONGEST} characters")]
     Long,
-    /// A character that paths do not have.
-    #[error("{0:?} cannot stand in a path as it is")]
+    #[error("{0:?} is not allowed in a path")]
     Character(char),
-    /// `;` begins parameters, which some servers cut off and some do not.
-    #[error("`;` in a path is read in two ways")]
+    /// `;` begins parameters, which some servers strip and some do not.
+    #[error("servers disagree about `;` in a path")]
     Parameter,
-    /// `.` or `..`, in any spelling.
-    #[error("`.` and `..` are not followed")]
+    /// `.` or `..`, plain or encoded.
+    #[error("`.` and `..` are not allowed in a path")]
     DotSegment,
     /// Two slashes in a row.
-    #[error("`//` is read in two ways")]
+    #[error("servers disagree about `//` in a path")]
     EmptySegment,
     /// `%` without two hexadecimal digits.
     #[error("`%` must be followed by two hexadecimal digits")]
     Percent,
-    /// An encoded character that servers read in two ways: a slash, a backslash, a semicolon, a control character.
-    #[error("an encoded {0} is read in two ways")]
+    /// An encoded character that servers interpret differently: a slash, a backslash, a semicolon, a control
+    /// character.
+    #[error("servers disagree about an encoded {0} in a path")]
     Encoded(&'static str),
-    /// An encoded `%` that makes another encoded character.
+    /// An encoded `%` that decodes to another encoded character.
     #[error("the path is encoded twice")]
     EncodedTwice,
-    /// The encoded bytes are not UTF-8: the overlong spellings of `.` and `/` are such.
+    /// Encoded bytes that are not UTF-8, such as the overlong encodings of `.` and `/`.
     #[error("the encoded bytes are not UTF-8")]
     NotUtf8,
 }
 
-/// A path in its one spelling: nothing is encoded that need not be, and hexadecimal digits are capitals.
+/// A path in normal form: only characters that need it are encoded, with capital hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestPath(String);
 
 impl RequestPath {
-    /// Reads a path as it stands in a request, without its query.
+    /// Parses the path of a request, without its query.
     ///
     /// # Errors
-    /// For every path that two programs could take for two paths; see [`PathRefusal`].
+    /// For every path that two programs could interpret differently; see [`PathRefusal`].
     pub fn parse(bytes: &[u8]) -> Result<Self, PathRefusal> {
         if bytes.first() != Some(&b'/') {
             return Err(PathRefusal::NoPath);
@@ -83,14 +83,13 @@ impl RequestPath {
         if segments.iter().any(|segment| matches!(*segment, "." | "..")) {
             return Err(PathRefusal::DotSegment);
         }
-        // The last may be empty: `/a/` is a path.
+        // Only the last segment may be empty: `/a/` is a valid path.
         if segments.iter().rev().skip(1).any(|segment| segment.is_empty()) {
             return Err(PathRefusal::EmptySegment);
         }
         Ok(Self(text))
     }
 
-    /// The path.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -101,7 +100,7 @@ impl RequestPath {
     }
 }
 
-/// A byte that stands for itself.
+/// A byte that is not percent-encoded.
 fn plain(byte: u8) -> Result<char, PathRefusal> {
     match byte {
         b';' => Err(PathRefusal::Parameter),
@@ -129,37 +128,30 @@ fn decoded(digits: Option<&[u8]>) -> Option<u8> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
-    /// This one.
     Exactly(String),
-    /// Any one.
     One,
-    /// One or more, up to the end.
+    /// One or more segments, up to the end.
     Rest,
 }
 
-/// A pattern of paths: `/repos/ok/**`, `/v1/*/items`.
+/// A path pattern: `/repos/ok/**`, `/v1/*/items`.
 ///
-/// `*` is one whole part between slashes; `**`, at the end, is everything below. Neither is what stands above:
-/// `/repos/ok/**` is not `/repos/ok`.
+/// `*` matches one whole segment; `**`, at the end only, matches one or more segments. `/repos/ok/**` does not match
+/// `/repos/ok`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathPattern {
     text: String,
     segments: Vec<Segment>,
 }
 
-/// Why a text is no pattern of paths.
+/// Why a text is not a path pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathPatternError {
-    /// Apart from its stars it is no path that could ever match.
+    /// Without its wildcards it is not a path that could match.
     #[error("`{pattern}` matches no path: {why}")]
-    Path {
-        /// The pattern.
-        pattern: String,
-        /// What is wrong.
-        why: PathRefusal,
-    },
-    /// A star amid other characters, or `**` before the end.
-    #[error("`{0}`: write `*` for one whole part between slashes, or `**` at the end for everything below")]
+    Path { pattern: String, why: PathRefusal },
+    /// A `*` next to other characters, or `**` before the end.
+    #[error("`{0}`: write `*` for one whole segment, or `**` at the end for everything below")]
     Star(String),
 }
 
@@ -238,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_two_meanings_is_refused() {
+    fn ambiguous_paths_are_refused() {
         use PathRefusal::*;
         for (bytes, why) in [
             (&b"/repos/ok/../evil"[..], DotSegment),
@@ -306,9 +298,10 @@ mod tests {
         bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
             for bytes in [bytes.to_vec(), [b"/ok/", bytes].concat()] {
                 let Ok(read) = RequestPath::parse(&bytes) else { continue };
-                // One spelling: what was read reads as itself.
+                // A normalised path parses to itself.
                 assert_eq!(RequestPath::parse(read.as_str().as_bytes()).as_ref(), Ok(&read));
-                // However often a server decodes it, and whichever slash it knows, it does not leave the folder.
+                // However often a server decodes the path, and whichever slash it knows, the path does not leave the
+                // directory.
                 if everything.matches(&read) {
                     let mut text = read.as_str().to_owned();
                     for _ in 0..3 {

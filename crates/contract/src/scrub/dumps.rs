@@ -1,19 +1,19 @@
-//! A value in hexadecimal digits with something between them: spaces, colons, the ends of lines, and what dumps of bytes put
-//! around them, as `xxd`, `hexdump`, `od -x` and `openssl` print it. There are far too many such forms to list, and what
-//! stands between is not known, so the digits are followed from the first byte of the value on.
+//! A value in hexadecimal digits with separators: spaces, colons, line breaks, and the offsets and columns of hex
+//! dumps, as `xxd`, `hexdump`, `od -x` and `openssl` print them. There are far too many such forms to list, so the
+//! search follows the digits from the first byte of the value on.
 
 use super::{BeginsWith, SCRUBBED_MIN};
 use std::ops::Range;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// Longer values are not looked for in dumps.
+/// Longer values are not searched for in dumps.
 const DUMPED_UP_TO: usize = 2048;
 
-/// What stands between two bytes of one line, at most.
+/// The maximum number of characters between two bytes on one line.
 const BETWEEN: usize = 4;
 
-/// The rest of a line of a dump, behind the bytes: the column of characters.
+/// The maximum length of a line after its bytes: the column of characters.
 const COLUMN: usize = 160;
 
 /// The bytes of a value in the order in which a dump prints them.
@@ -22,16 +22,16 @@ struct Dumped {
     mark: Arc<str>,
 }
 
-/// The values that are looked for in dumps.
+/// The values that are searched for in dumps.
 pub(super) struct Dumps {
     values: Vec<Dumped>,
-    /// By the first byte, which of the values begin with it; empty where there are no values.
+    /// For each first byte, the indices of the values that begin with it; empty if there are no values.
     by_first: Vec<Vec<usize>>,
-    /// More bytes than any value takes in a dump.
+    /// More than the length of any value in a dump.
     longest: usize,
 }
 
-/// Where a walk over the digits goes on.
+/// Where the search continues after a byte.
 enum Next {
     At { place: usize, way: Way },
     Cut,
@@ -69,7 +69,7 @@ impl Dumps {
         Self { values, by_first, longest }
     }
 
-    /// Places that show a value, in their order and apart from each other.
+    /// Ranges that show a value, in order and without overlap.
     pub fn find(&self, bytes: &[u8]) -> Vec<(Range<usize>, &str)> {
         let mut out = Vec::new();
         let mut from = 0;
@@ -91,7 +91,7 @@ impl Dumps {
         })
     }
 
-    /// Where, near the end, a value begins that more bytes may complete.
+    /// The position near the end where a value begins that more bytes may complete.
     pub fn unfinished(&self, bytes: &[u8]) -> usize {
         let earliest = bytes.len().saturating_sub(self.longest);
         let cut = |at: &usize| {
@@ -110,7 +110,7 @@ impl Dumps {
     }
 }
 
-/// Each two bytes in the other order, as dumps of words print them; a last byte alone is left out.
+/// Swaps each pair of bytes, as dumps of 16-bit words print them; an odd last byte is left out.
 fn swapped(bytes: &[u8]) -> Vec<u8> {
     bytes.chunks_exact(2).flat_map(|two| [two[1], two[0]]).collect()
 }
@@ -124,13 +124,13 @@ fn digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// The byte that two digits stand for.
+/// The byte for two hexadecimal digits.
 fn pair(bytes: &[u8], at: usize) -> Option<u8> {
     let high = digit(*bytes.get(at)?)?;
     Some(high << 4 | digit(*bytes.get(at + 1)?)?)
 }
 
-/// Follows a value from here on. Digits without anything between them are not a dump: the plain search finds them.
+/// Follows a value from this position. Digits without separators do not count: the plain search finds them.
 fn follow(value: &[u8], bytes: &[u8], start: usize) -> BeginsWith {
     let (mut at, mut spaced, mut lines) = (start + 2, false, false);
     for wanted in value.iter().skip(1) {
@@ -160,7 +160,7 @@ fn follow(value: &[u8], bytes: &[u8], start: usize) -> BeginsWith {
     }
 }
 
-/// Where the line ends, and where the next one begins; also as JSON quotes it.
+/// Where the line ends and the next one begins; also for line breaks escaped in JSON.
 fn line_end(bytes: &[u8], from: usize) -> Option<(usize, usize)> {
     const ENDS: [&[u8]; 4] = [b"\r\n", b"\\r\\n", b"\n", b"\\n"];
     let until = bytes.len().min(from + COLUMN);
@@ -189,7 +189,7 @@ fn next(bytes: &[u8], at: usize, wanted: u8) -> Next {
     };
     let blank = |byte: u8| b" \t".contains(&byte);
     let begin = skip(bytes, begin, COLUMN, blank);
-    // Behind the offset, where the line has one.
+    // The position after the offset, if the line has one.
     let offset = skip(bytes, begin, 18, |byte| digit(byte).is_some() || byte == b'x');
     let colon = skip(bytes, offset, 1, |byte| byte == b':');
     let behind = skip(bytes, colon, BETWEEN, blank);
@@ -216,7 +216,7 @@ mod tests {
         Dumps::new([(VALUE, Arc::from("[redacted:GH]"))])
     }
 
-    /// As `xxd` prints it: groups of two bytes, sixteen a line.
+    /// As `xxd` prints it: groups of two bytes, sixteen per line.
     fn xxd(text: &[u8]) -> String {
         lines(text, |at, line| {
             let groups: Vec<String> = line.chunks(2).map(hex).collect();
@@ -232,7 +232,7 @@ mod tests {
         })
     }
 
-    /// As `hexdump` and `od -x` print it: words of this machine.
+    /// As `hexdump` and `od -x` print it: 16-bit words in native byte order.
     fn words(text: &[u8]) -> String {
         lines(text, |at, line| {
             let word = |two: &[u8]| two.iter().rev().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -258,7 +258,7 @@ mod tests {
         bytes.iter().map(shown).collect()
     }
 
-    /// What is left of a text, and how many places were found.
+    /// The text after redaction, and the number of replaced places.
     fn left(text: &str) -> (String, usize) {
         let dumps = dumps();
         let found = dumps.find(text.as_bytes());
@@ -271,7 +271,7 @@ mod tests {
         (out + &text[at..], found.len())
     }
 
-    /// No four bytes of the value in a row, as digits or as characters.
+    /// Asserts that no four consecutive bytes of the value are left, as digits or as characters.
     fn assert_gone(text: &str) {
         let (left, found) = left(text);
         assert_eq!(found, 1, "{text}");
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_go_on_is_told() {
+    fn unfinished_values_are_reported() {
         let whole = xxd(&[&b"########"[..], VALUE].concat());
         let begin = whole.find("6768").unwrap();
         for cut in 0..whole.len() {

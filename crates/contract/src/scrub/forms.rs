@@ -1,4 +1,4 @@
-//! The forms in which a value turns up in texts: as it is, and as the encoders of others write it.
+//! The forms in which a value occurs in texts: as it is, and in common encodings.
 
 use super::wrapped::Wrapped;
 use base64::Engine;
@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use zeroize::Zeroizing;
 
-/// Beyond this length only the usual forms are looked for: the rare ones cost several times the value's length.
+/// Above this length only the usual forms are searched for: the rare ones take several times the value's length.
 const RARE_FORMS_UP_TO: usize = 2048;
 
-/// Beyond this length base64 is not looked for over the ends of lines: many bytes around a break make the search slow.
+/// Above this length base64 with line breaks is not searched for: long patterns around a break make the search slow.
 const WRAPPED_UP_TO: usize = 256;
 
-/// Every form of a value that is looked for, but for [`wrapped`] ones; cleared when they go.
+/// Every searched form of a value, except [`wrapped`] ones; the memory is cleared on drop.
 pub(super) fn forms(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let mut found = BTreeSet::from([value.to_vec()]);
     base64_forms(value, &mut found);
@@ -45,14 +45,15 @@ fn hex_byte(byte: u8, case: Case) -> String {
     }
 }
 
-/// Base64 of the value standing anywhere in a longer text, once for each of three alignments: the characters that the value
-/// alone decides, and behind them those of its end where nothing follows.
+/// Base64 of the value at any position in a longer text, once for each of three alignments: the characters that
+/// depend on the value only, and the final characters if the value is at the end.
 fn base64(engine: &GeneralPurpose, value: &[u8]) -> [(Zeroizing<String>, Zeroizing<String>); 3] {
     [0, 1, 2].map(|ahead| {
         let mut bytes = Zeroizing::new(vec![0; ahead]);
         bytes.extend_from_slice(value);
         let whole = Zeroizing::new(engine.encode(&*bytes));
-        // The first character that holds no bit of what stands ahead, and the last that holds none of what follows.
+        // The first character without bits of the preceding bytes, and the last one without bits of the following
+        // bytes.
         let from = (ahead * 8).div_ceil(6);
         let until = bytes.len() * 8 / 6;
         let padding = "=".repeat((3 - bytes.len() % 3) % 3);
@@ -60,7 +61,7 @@ fn base64(engine: &GeneralPurpose, value: &[u8]) -> [(Zeroizing<String>, Zeroizi
     })
 }
 
-/// Base64 that may be broken over lines. What is meant for a URL is not.
+/// Base64 that may be broken over lines. The URL-safe alphabet is not wrapped.
 pub(super) fn wrapped(value: &[u8]) -> Vec<Wrapped> {
     if value.len() > WRAPPED_UP_TO {
         return Vec::new();
@@ -76,7 +77,7 @@ fn base64_forms(value: &[u8], found: &mut BTreeSet<Vec<u8>>) {
             let unpadded = end.trim_end_matches('=');
             for end in ["", unpadded, end.as_str()] {
                 let text = Zeroizing::new(format!("{}{end}", *decided));
-                // A base64 text stands in JSON and in a query as well.
+                // Base64 text also occurs in JSON and in query strings.
                 for (plus, slash, equals) in [
                     ("+", "/", "="),
                     ("+", "\\/", "="),
@@ -92,19 +93,19 @@ fn base64_forms(value: &[u8], found: &mut BTreeSet<Vec<u8>>) {
     }
 }
 
-/// What encoders leave as it is, besides letters and digits.
+/// Characters that encoders do not encode, besides letters and digits.
 const LEFT_ALONE: [&[u8]; 6] = [
-    // Nothing: a letter is encoded too, see below.
+    // Encodes everything, even letters; see below.
     b"",
     // The unreserved characters of RFC 3986.
     b"-._~",
-    // The same and the slash, as for a whole path.
+    // The same and the slash, as in a path.
     b"-._~/",
     // As encodeURIComponent does.
     b"-._~!*'()",
     // As encodeURI does.
     b"-._~!*'();/?:@&=+$,#",
-    // As forms do, where a space becomes a plus.
+    // As HTML forms do, which encode a space as a plus.
     b"-._*",
 ];
 
@@ -126,17 +127,16 @@ fn percent_forms(value: &[u8], found: &mut BTreeSet<Vec<u8>>) {
     }
 }
 
-/// What a serialiser of JSON escapes though it need not.
+/// Characters that a JSON serialiser escapes although it need not.
 #[derive(Clone, Copy)]
 enum Cautious {
     No,
-    /// `<`, `>` and `&`, as for a page.
+    /// `<`, `>` and `&`, for embedding in HTML.
     Html,
-    /// Those and quotes and `=`.
+    /// Those, quotes and `=`.
     HtmlAndQuotes,
-    /// Those, the plus and the backquote, and `"` by its number.
+    /// Those, plus and backquote, and `"` as a code point.
     ByNumber,
-    /// Every character.
     Everything,
 }
 
@@ -209,7 +209,7 @@ fn by_number(out: &mut String, character: char, case: Case) {
     }
 }
 
-/// The forms of a value with the wrapped ones listed.
+/// All forms of a value, including the wrapped ones.
 #[cfg(test)]
 pub(super) fn every_form(value: &[u8]) -> Vec<Vec<u8>> {
     let wrapped = wrapped(value)
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_encoders_write() {
+    fn forms_match_common_encoders() {
         let found = texts("p@ss/w \"ö+\\".as_bytes());
         for form in [
             "p@ss/w \"ö+\\",

@@ -48,7 +48,7 @@ fn the_longest_wins_and_marks_are_not_searched() {
 }
 
 #[test]
-fn what_is_not_searched_is_told() {
+fn values_that_are_not_searched_for_are_reported() {
     let secrets = [("PIN", Secret::new("1234")), ("BOOK", Secret::new(vec![b'x'; SCRUBBED_MAX + 1]))];
     let (scrubber, unsearched) = Scrubber::new(secrets.iter().map(|(name, secret)| (*name, secret)));
     let names: Vec<_> = unsearched.iter().map(|one| (one.name.as_str(), one.why)).collect();
@@ -101,7 +101,7 @@ struct Case {
     cut: u8,
 }
 
-/// The ways in which a value gets into a text, written by the encoders themselves.
+/// A value in texts, encoded by the usual libraries.
 fn encoded(value: &[u8], ahead: &[u8], behind: &[u8]) -> Vec<Vec<u8>> {
     let amid = [ahead, value, behind].concat();
     let mut all = vec![amid.clone()];

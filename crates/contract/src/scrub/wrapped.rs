@@ -1,33 +1,33 @@
-//! A value's base64 that is broken over lines, wherever the value stands in them: as MIME and as PEM do it, and quoted in
-//! JSON. There is a form for each place of the first break, each width and each end of a line, far too many to list.
+//! Base64 of a value with line breaks, at any position in the lines: as in MIME and PEM, and escaped in JSON. There
+//! is a form for each position of the first break, each width and each kind of line end, far too many to list.
 
 use zeroize::Zeroizing;
 
-/// How long lines of base64 are: MIME's, and PEM's.
+/// Line lengths of base64: MIME's and PEM's.
 const WIDTHS: [usize; 2] = [76, 64];
 
-/// How lines end. None of them begins with a character of base64, nor with another one.
+/// Line ends. None of them begins with a base64 character or with another line end.
 const ENDS: [&[u8]; 4] = [b"\n", b"\r\n", b"\\n", b"\\r\\n"];
 
-/// The base64 of a value without its breaks; they stand behind any of its characters but the last.
+/// The base64 of a value without its breaks. A break may follow any of its characters except the last.
 pub(super) struct Wrapped(pub Zeroizing<Vec<u8>>);
 
-/// How bytes begin.
+/// How bytes compare with the beginning of a wrapped text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begin {
-    /// With the text and its breaks, this many bytes in all.
+    /// They begin with the text and its breaks, this many bytes in total.
     Whole(usize),
-    /// They end before it does.
+    /// They end before the text does.
     Unfinished,
-    /// With something else.
+    /// They begin with something else.
     Other,
 }
 
 impl Wrapped {
-    /// Whether bytes begin with the text, broken at least once.
+    /// Compares bytes with the text, broken at least once.
     pub fn begin(&self, bytes: &[u8]) -> Begin {
         let text = self.0.as_slice();
-        // What is no base64 ends the line, so the first break can be nowhere else.
+        // Only a line end is not base64, so the first break is at the first difference.
         let first = text.iter().zip(bytes).take_while(|(one, other)| one == other).count();
         let behind = &bytes[first..];
         if first == 0 || first == text.len() || behind.is_empty() {
@@ -49,13 +49,13 @@ impl Wrapped {
         begin
     }
 
-    /// More than any form has.
+    /// More than the length of any form.
     pub fn longest(&self) -> usize {
         let lines = 2 + self.0.len() / WIDTHS.into_iter().min().unwrap_or(1);
         self.0.len() + lines * ENDS.map(<[u8]>::len).into_iter().max().unwrap_or(0)
     }
 
-    /// Every three bytes that stand over a break, with whether a form can begin with them.
+    /// Calls `take` for every three bytes that span a break, and whether a form can begin with them.
     pub fn over_breaks(&self, mut take: impl FnMut(&[u8; 3], bool)) {
         let text = self.0.as_slice();
         let mut around = Zeroizing::new(Vec::new());
@@ -76,7 +76,7 @@ impl Wrapped {
     }
 }
 
-/// Whether bytes begin with what is left of a text, each line of it behind the end of the one before.
+/// Compares bytes with the rest of a text, of which each line follows a line end.
 fn rest(text: &[u8], width: usize, end: &[u8], bytes: &[u8]) -> Begin {
     let mut at = 0;
     for part in text.chunks(width).flat_map(|line| [end, line]) {
@@ -93,7 +93,7 @@ fn rest(text: &[u8], width: usize, end: &[u8], bytes: &[u8]) -> Begin {
 pub(super) mod tests {
     use super::*;
 
-    /// Every form, listed.
+    /// All forms as a list, for tests.
     pub fn listed(text: &str) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         for width in WIDTHS {

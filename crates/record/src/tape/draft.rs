@@ -1,4 +1,5 @@
-//! A tape in the making. It has another name until it is whole and on the disk; then it takes its place in one step.
+//! A tape that is being made. It has a temporary name until it is complete and synced; then it is renamed in one
+//! step.
 
 use super::error::TapeWriteError;
 use super::reader::Tape;
@@ -14,46 +15,46 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// What stands before and behind the tape's name while it is made.
+/// The prefix and the middle of the temporary name.
 const BEFORE: &str = ".";
 const BEHIND: &str = ".recording-";
 
-/// A tape that nobody can mistake for one. Dropped, it leaves nothing.
+/// An incomplete tape. Dropping it removes its files.
 #[derive(Debug)]
 pub struct TapeDraft {
     target: AbsPath,
     path: AbsPath,
-    /// The folder itself, locked for as long as this process lives: whoever finds a draft can tell whether it is alive.
+    /// The directory itself, locked while this process lives, so that others can tell whether the draft is alive.
     held: File,
     parts: BTreeMap<String, TapePart>,
     placed: bool,
 }
 
 impl TapeDraft {
-    /// Begins a tape, and removes what dead ones left at the same place.
+    /// Starts a tape, and removes drafts that dead processes left for the same tape.
     ///
     /// # Errors
-    /// When it cannot be made, or another one is being made.
+    /// When it cannot be created, or another process is making it.
     pub fn begin(target: &AbsPath) -> Result<Self, TapeWriteError> {
         let failed = |path: &AbsPath, cause| TapeWriteError::Write { path: path.clone(), cause };
         let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let Some(folder) = target.parent() else {
-            return Err(failed(target, io::Error::other("it has no folder")));
+        let Some(directory) = target.parent() else {
+            return Err(failed(target, io::Error::other("it has no parent directory")));
         };
-        fs::create_dir_all(&folder).map_err(|cause| failed(&folder, cause))?;
+        fs::create_dir_all(&directory).map_err(|cause| failed(&directory, cause))?;
         if fs::symlink_metadata(target).is_ok() && !target.child(HEAD).as_path().is_file() {
             return Err(TapeWriteError::InTheWay { path: target.clone() });
         }
         let prefix = format!("{BEFORE}{name}{BEHIND}");
-        sweep(&folder, &prefix)?;
-        let path = folder.child(&format!("{prefix}{}", std::process::id()));
+        sweep(&directory, &prefix)?;
+        let path = directory.child(&format!("{prefix}{}", std::process::id()));
         fs::create_dir(&path).map_err(|cause| failed(&path, cause))?;
         let held = File::open(&path).map_err(|cause| failed(&path, cause))?;
         held.try_lock().map_err(|error| failed(&path, error.into()))?;
         Ok(Self { target: target.clone(), path, held, parts: BTreeMap::new(), placed: false })
     }
 
-    /// Takes a file over, as a part of this name; one that is not there is no part.
+    /// Copies a file as a part of this name; a missing file is skipped.
     ///
     /// # Errors
     /// When it cannot be copied.
@@ -65,7 +66,8 @@ impl TapeDraft {
         Ok(())
     }
 
-    /// Takes a folder over, file by file. `listed` says whether they are parts; bodies are listed by the exchanges.
+    /// Copies a directory, file by file. `listed` says whether its files are parts; bodies are listed by the
+    /// exchanges.
     ///
     /// # Errors
     /// When it cannot be copied.
@@ -101,7 +103,7 @@ impl TapeDraft {
         Ok(())
     }
 
-    /// Writes the record of a run, chained anew.
+    /// Writes the record of a run with a new chain.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -143,7 +145,7 @@ impl TapeDraft {
         Ok(Some(TapePart { bytes, digest }))
     }
 
-    /// How many exchanges it has.
+    /// The number of exchanges.
     ///
     /// # Errors
     /// When they cannot be counted.
@@ -160,10 +162,10 @@ impl TapeDraft {
         }
     }
 
-    /// Writes the manifest, reads all of it back, and puts the tape in its place. An old one there is replaced.
+    /// Writes the manifest, verifies the whole tape, and moves it to its place, where it replaces an old tape.
     ///
     /// # Errors
-    /// When that fails; then what was there is there still.
+    /// When that fails; the old tape is kept.
     pub fn finish(mut self, mut head: TapeHead) -> Result<AbsPath, TapeWriteError> {
         head.parts = std::mem::take(&mut self.parts);
         head.integrity = head.reckoned();
@@ -184,7 +186,7 @@ impl TapeDraft {
         let (from, to) = (self.path.as_path(), self.target.as_path());
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
             Ok(()) => self.placed = true,
-            // The old tape gets the draft's name, and goes with it.
+            // The old tape gets the draft's name and is removed with it.
             Err(Errno::EXIST) => renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE)?,
             Err(errno) => return Err(errno.into()),
         }
@@ -198,30 +200,30 @@ impl TapeDraft {
 impl Drop for TapeDraft {
     fn drop(&mut self) {
         if !self.placed {
-            // The next recording sweeps what cannot be removed now.
+            // The next recording removes what cannot be removed now.
             remove_tree(self.path.as_path()).ok();
         }
         self.held.unlock().ok();
     }
 }
 
-/// How the files of a folder are told.
+/// How the files of a directory are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
     /// Each is a part with a digest.
     AsParts,
-    /// Each is a body, called by its digest.
+    /// Each is a body, named by its digest.
     ByExchanges,
 }
 
-/// Removes drafts whose makers are dead.
-fn sweep(folder: &AbsPath, prefix: &str) -> Result<(), TapeWriteError> {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+/// Removes drafts whose processes are dead.
+fn sweep(directory: &AbsPath, prefix: &str) -> Result<(), TapeWriteError> {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
         if !name.starts_with(prefix) || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
-        let path = folder.child(&name);
+        let path = directory.child(&name);
         let failed = |cause| TapeWriteError::Write { path: path.clone(), cause };
         let held = File::open(&path).map_err(failed)?;
         match held.try_lock() {
@@ -233,28 +235,28 @@ fn sweep(folder: &AbsPath, prefix: &str) -> Result<(), TapeWriteError> {
     Ok(())
 }
 
-/// More files than this are not flushed one by one.
+/// Above this number, the whole file system is synced instead of each file.
 const ONE_BY_ONE: usize = 256;
 
-/// Brings a tree to the disk.
-fn sync(folder: &Path) -> io::Result<()> {
+/// Syncs a tree to disk.
+fn sync(directory: &Path) -> io::Result<()> {
     let mut all = Vec::new();
-    list(folder, &mut all)?;
+    list(directory, &mut all)?;
     if all.len() > ONE_BY_ONE {
-        return Ok(rustix::fs::syncfs(File::open(folder)?)?);
+        return Ok(rustix::fs::syncfs(File::open(directory)?)?);
     }
     all.iter().try_for_each(|path| File::open(path)?.sync_all())
 }
 
-/// Everything below a folder, and then the folder.
-fn list(folder: &Path, all: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
+/// Everything below a directory, then the directory itself.
+fn list(directory: &Path, all: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         match entry.file_type()?.is_dir() {
             true => list(&entry.path(), all)?,
             false => all.push(entry.path()),
         }
     }
-    all.push(folder.to_owned());
+    all.push(directory.to_owned());
     Ok(())
 }

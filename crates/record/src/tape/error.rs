@@ -1,104 +1,70 @@
-//! What can be wrong with a tape, each by its name.
+//! Errors of tapes.
 
 use belljar_contract::{AbsPath, Digest};
 use std::io;
 
-/// Why a tape is not believed.
+/// Why a tape is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum TapeFault {
-    /// Something of it cannot be read.
     #[error("`{part}` cannot be read")]
     Read {
-        /// What.
         part: String,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// It is none of ours.
+    /// It was not written by belljar.
     #[error("it was not written by belljar: {why}")]
     Foreign {
         /// How that is seen.
         why: String,
     },
-    /// It is of a later belljar.
+    /// It was written by a later version of belljar.
     #[error("it has format {found}; this belljar reads up to {known}, a newer one is needed")]
     Newer {
-        /// Its format.
         found: u64,
-        /// The latest known.
+        /// The newest format that this version reads.
         known: u32,
     },
     /// A file is missing.
     #[error("`{part}` is missing")]
-    Missing {
-        /// Which.
-        part: String,
-    },
+    Missing { part: String },
     /// A body is missing.
     #[error("exchange {seq} has no body: `bodies/{hex}` is missing", hex = digest.hex())]
-    MissingBody {
-        /// The exchange.
-        seq: u64,
-        /// The body.
-        digest: Digest,
-    },
-    /// A file ends too early.
+    MissingBody { seq: u64, digest: Digest },
+    /// A file is shorter than recorded.
     #[error("`{part}` is truncated: it has {found} bytes of {wanted}")]
     Truncated {
-        /// Which.
         part: String,
-        /// Its length.
         found: u64,
-        /// What it was.
+        /// The recorded length.
         wanted: u64,
     },
-    /// A file was changed.
-    #[error("`{part}` was edited: its digest is not the one that was written down")]
-    Edited {
-        /// Which.
-        part: String,
-    },
-    /// Exchanges stand in another order.
+    #[error("`{part}` was edited: its digest does not match")]
+    Edited { part: String },
+    /// Exchanges are in another order.
     #[error("`exchanges.jsonl` was reordered: line {line} has exchange {seq}")]
     Reordered {
-        /// The line.
         line: u64,
-        /// The exchange that stands there.
+        /// The exchange on that line.
         seq: u64,
     },
-    /// An exchange stands there twice.
     #[error("`exchanges.jsonl` has exchange {seq} twice, again in line {line}")]
-    Duplicated {
-        /// The line.
-        line: u64,
-        /// The exchange.
-        seq: u64,
-    },
-    /// A line is none.
+    Duplicated { line: u64, seq: u64 },
     #[error("line {line} of `exchanges.jsonl` is not an exchange: {why}")]
-    Line {
-        /// The line.
-        line: u64,
-        /// Why.
-        why: String,
-    },
-    /// There is a file that it does not list.
+    Line { line: u64, why: String },
+    /// A file that the tape does not list.
     #[error("`{part}` does not belong to it")]
-    Stray {
-        /// Which.
-        part: String,
-    },
-    /// It is larger than any that is written.
+    Stray { part: String },
+    /// It exceeds a limit of the format.
     #[error("it is too large: more than {limit}")]
     TooLarge {
-        /// Of what.
+        /// The exceeded limit.
         limit: String,
     },
 }
 
 impl TapeFault {
-    /// A stable word for machines.
+    /// A stable code for machines.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -117,7 +83,7 @@ impl TapeFault {
         }
     }
 
-    /// Whether evidence is gone, rather than wrong.
+    /// Whether something is missing rather than wrong.
     #[must_use]
     pub const fn is_absence(&self) -> bool {
         match self {
@@ -136,37 +102,28 @@ impl TapeFault {
     }
 }
 
-/// Why a tape was not written. What was there before is there still.
+/// Why a tape was not written. An old tape is kept.
 #[derive(Debug, thiserror::Error)]
 pub enum TapeWriteError {
-    /// A file or folder cannot be made or moved.
     #[error("cannot write `{path}`")]
     Write {
-        /// Which.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: io::Error,
     },
-    /// Another one records to the same place.
-    #[error("`{path}` is being recorded by someone else")]
+    #[error("another process is recording `{path}`")]
     Busy {
-        /// Their draft.
+        /// The draft of the other process.
         path: AbsPath,
     },
-    /// Something else has the name.
-    #[error("`{path}` is in the way, and is no tape")]
-    InTheWay {
-        /// What.
-        path: AbsPath,
-    },
-    /// It does not fit.
+    /// The tape's name is taken by something else.
+    #[error("`{path}` exists and is not a tape")]
+    InTheWay { path: AbsPath },
     #[error("the recording does not fit on a tape: more than {limit}")]
     TooLarge {
-        /// Of what.
+        /// The exceeded limit.
         limit: String,
     },
-    /// It cannot be read back.
     #[error("the tape that was written cannot be read back")]
     ReadBack(#[source] TapeFault),
 }

@@ -1,4 +1,4 @@
-//! The exchanges of a run that is going on: a line each, bodies by content.
+//! The exchanges of a run in progress: one line each, with bodies stored by digest.
 
 use super::error::TapeWriteError;
 use super::{BODIES, EXCHANGES};
@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Takes exchanges down. What it is given has no secret in it any more.
+/// Stores exchanges. Its input must already be redacted.
 #[derive(Debug)]
 pub struct ExchangeLog {
     directory: AbsPath,
@@ -19,10 +19,10 @@ pub struct ExchangeLog {
 }
 
 impl ExchangeLog {
-    /// Begins in a folder that does not exist yet.
+    /// Starts in a directory that does not exist yet.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn create(directory: AbsPath) -> Result<Self, TapeWriteError> {
         let bodies = directory.child(BODIES);
         make_private(bodies.as_path()).map_err(|cause| TapeWriteError::Write { path: bodies, cause })?;
@@ -32,10 +32,10 @@ impl ExchangeLog {
         Ok(Self { directory, lines, count: 0, bytes: 0 })
     }
 
-    /// Keeps a body, once however often it comes.
+    /// Stores a body; equal bodies are stored once.
     ///
     /// # Errors
-    /// When it cannot be written, or nothing more fits.
+    /// When it cannot be written, or the tape would be too large.
     pub fn body(&mut self, bytes: &[u8]) -> Result<BodyRef, TapeWriteError> {
         let body = BodyRef::of(bytes);
         let path = self.directory.child(BODIES).child(&body.digest.hex());
@@ -49,10 +49,10 @@ impl ExchangeLog {
         Ok(body)
     }
 
-    /// Keeps an exchange whose bodies were kept.
+    /// Stores an exchange whose bodies were stored before.
     ///
     /// # Errors
-    /// When it cannot be written, or nothing more fits.
+    /// When it cannot be written, or the tape would be too large.
     pub fn line(&mut self, exchange: &Exchange) -> Result<(), TapeWriteError> {
         let path = self.directory.child(EXCHANGES);
         let failed = |cause| TapeWriteError::Write { path: path.clone(), cause };

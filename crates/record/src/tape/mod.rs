@@ -1,8 +1,8 @@
-//! Tapes on disk: complete or absent, and read only if every byte is the one that was written.
+//! Tapes on disk: complete or absent, and accepted only if every byte is unchanged.
 //!
-//! While a run is recorded its exchanges go to an [`ExchangeLog`] in the run's own folder. A [`TapeDraft`] makes a tape of
-//! them under another name and puts it in its place in one step. A [`Tape`] is one that was read and found whole; its
-//! bodies stay on the disk until they are wanted.
+//! While a run is recorded, its exchanges go to an [`ExchangeLog`] in the run's directory. A [`TapeDraft`] makes a
+//! tape of them under a temporary name and renames it in one step. A [`Tape`] is a verified tape; its bodies stay on
+//! disk until they are needed.
 
 mod draft;
 mod error;
@@ -14,13 +14,13 @@ pub use error::{TapeFault, TapeWriteError};
 pub use log::ExchangeLog;
 pub use reader::{Tape, TapeFailure, read_exchange};
 
-/// The name of the manifest.
+/// The file name of the manifest.
 pub const HEAD: &str = "tape.json";
-/// The name of the list of exchanges.
+/// The file name of the list of exchanges.
 pub const EXCHANGES: &str = "exchanges.jsonl";
-/// The folder of the bodies.
+/// The name of the directory of bodies.
 pub const BODIES: &str = "bodies";
-/// What a tape's folder is called, after the name of its scenario.
+/// The suffix of a tape's directory; the prefix is the name of its scenario.
 pub const SUFFIX: &str = ".tape";
-/// The longest manifest.
+/// The maximum size of a manifest in bytes.
 pub(crate) const HEAD_MAX: u64 = 8 << 20;

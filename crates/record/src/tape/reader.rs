@@ -1,4 +1,4 @@
-//! Reading a tape. It is believed as a whole or not at all; what is wrong with it is said by name.
+//! Reads and verifies a tape. It is accepted as a whole or rejected with the specific fault.
 
 use super::error::TapeFault;
 use super::{BODIES, EXCHANGES, HEAD, HEAD_MAX};
@@ -12,46 +12,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 
-/// Folders below folders that a tape has at most.
+/// The maximum depth of directories in a tape.
 const DEEPEST: u32 = 64;
 
-/// Bytes of bodies that stay in memory once they were checked, so that a small tape is read once. Longer ones are read
-/// again where they are needed.
+/// The total size of verified bodies that stay in memory, so that a small tape is read once. Others are read again
+/// when needed.
 const BODIES_IN_MEMORY: u64 = 1 << 20;
 
-/// A tape that cannot be used.
+/// A rejected tape.
 #[derive(Debug, thiserror::Error)]
 #[error("the tape `{path}` cannot be used")]
 pub struct TapeFailure {
-    /// Which.
     pub path: AbsPath,
-    /// Why.
     #[source]
     pub fault: TapeFault,
 }
 
-/// A tape that is whole.
+/// A verified tape.
 #[derive(Debug)]
 pub struct Tape {
     directory: AbsPath,
-    /// What it says of itself.
+    /// The content of `tape.json`.
     pub head: TapeHead,
-    /// Its exchanges in the order of arrival; the bodies are not among them.
+    /// Its exchanges in the order of arrival, without the bodies.
     pub exchanges: Vec<Exchange>,
-    /// Bodies that were short enough to stay in memory.
+    /// Bodies that were small enough to stay in memory.
     bodies: BTreeMap<Digest, Vec<u8>>,
 }
 
 impl Tape {
-    /// Reads a tape and checks every byte of it. Bodies are read one after the other; long ones do not stay in memory.
+    /// Reads a tape and verifies every byte. Bodies are read one at a time; large ones do not stay in memory.
     ///
     /// # Errors
-    /// When anything is not as it was written.
+    /// When anything differs from what was written.
     pub fn open(directory: &AbsPath) -> Result<Self, TapeFailure> {
         read(directory).map_err(|fault| TapeFailure { path: directory.clone(), fault })
     }
 
-    /// Where it lies.
     #[must_use]
     pub fn directory(&self) -> &AbsPath {
         &self.directory
@@ -77,7 +74,7 @@ impl Tape {
     /// A body of an exchange.
     ///
     /// # Errors
-    /// When it cannot be read, or is no longer the one that was checked.
+    /// When it cannot be read, or was changed since it was verified.
     pub fn body(&self, body: BodyRef) -> io::Result<Vec<u8>> {
         if let Some(bytes) = self.bodies.get(&body.digest) {
             return Ok(bytes.clone());
@@ -102,7 +99,7 @@ fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
     for (name, part) in &head.parts {
         spend(&mut left, part.bytes)?;
         if name.split('/').any(|word| word.is_empty() || word == "." || word == "..") {
-            return Err(TapeFault::Foreign { why: format!("`{name}` is no name of a part") });
+            return Err(TapeFault::Foreign { why: format!("`{name}` is not a valid name of a part") });
         }
         if name != EXCHANGES {
             check_part(directory, name, *part)?;
@@ -147,7 +144,7 @@ fn head(directory: &AbsPath) -> Result<TapeHead, TapeFault> {
     parse_head(&bytes)
 }
 
-/// Reads a manifest: whose it is and its format before anything else.
+/// Parses a manifest. The kind and the format are checked before anything else.
 fn parse_head(bytes: &[u8]) -> Result<TapeHead, TapeFault> {
     let foreign = |why: String| TapeFault::Foreign { why };
     if bytes.len() as u64 > HEAD_MAX {
@@ -162,7 +159,7 @@ fn parse_head(bytes: &[u8]) -> Result<TapeHead, TapeFault> {
         false => foreign(format!("`{HEAD}`: {error}")),
     })?;
     if value.get("kind").and_then(Value::as_str) != Some(TAPE_KIND) {
-        return Err(foreign(format!("`{HEAD}` does not say that it is a tape")));
+        return Err(foreign(format!("`{HEAD}` is not the manifest of a tape")));
     }
     match value.get("format").and_then(Value::as_u64) {
         None | Some(0) => return Err(foreign(format!("`{HEAD}` has no format"))),
@@ -190,7 +187,7 @@ fn open_part(directory: &AbsPath, name: &str) -> Result<(File, u64), TapeFault> 
     Ok((file, length))
 }
 
-/// What there is of a part, up to one byte more than it has.
+/// The bytes of a part, up to one byte more than its recorded length.
 fn whole_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<impl Read, TapeFault> {
     let (file, found) = open_part(directory, name)?;
     if found < part.bytes {
@@ -206,7 +203,7 @@ fn check_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<(), Tap
 }
 
 fn read_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<Vec<u8>, TapeFault> {
-    // With room for one byte more the end is found without a further buffer.
+    // With room for one more byte, the end is found without growing the buffer.
     let mut bytes = Vec::with_capacity(usize::try_from(part.bytes).unwrap_or(0).saturating_add(1));
     whole_part(directory, name, part)?
         .read_to_end(&mut bytes)
@@ -235,7 +232,7 @@ fn fault_of_body(fault: TapeFault, seq: u64, body: BodyRef) -> TapeFault {
     }
 }
 
-/// Reads the exchanges. Why they are wrong is found out before that they are: an order says more than a digest.
+/// Reads the exchanges. A specific fault, such as a wrong order, is reported before a wrong digest.
 fn exchanges(directory: &AbsPath, head: &TapeHead) -> Result<Vec<Exchange>, TapeFault> {
     let part = head.parts[EXCHANGES];
     if head.exchanges > TAPE_EXCHANGES {
@@ -291,20 +288,24 @@ fn in_order(before: &[Exchange], exchange: &Exchange) -> Result<(), TapeFault> {
     }
 }
 
-/// Reads a line of `exchanges.jsonl`.
+/// Parses a line of `exchanges.jsonl`.
 ///
 /// # Errors
-/// In a few words.
+/// The reason in a few words.
 pub fn read_exchange(line: &[u8]) -> Result<Exchange, String> {
     let exchange: Exchange = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    if exchange.adds_up() { Ok(exchange) } else { Err("its pieces do not add up to its body".to_owned()) }
+    if exchange.adds_up() {
+        Ok(exchange)
+    } else {
+        Err("the lengths of its pieces do not add up to that of its body".to_owned())
+    }
 }
 
-/// Whatever is there and not listed.
+/// Reports files that the tape does not list.
 fn strays(directory: &AbsPath, below: &str, listed: &BTreeSet<String>, depth: u32) -> Result<(), TapeFault> {
-    let folder = if below.is_empty() { directory.clone() } else { directory.child(below) };
+    let current = if below.is_empty() { directory.clone() } else { directory.child(below) };
     let failed = |cause| TapeFault::Read { part: below.to_owned(), cause };
-    for entry in fs::read_dir(&folder).map_err(failed)? {
+    for entry in fs::read_dir(&current).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let name = if below.is_empty() { name } else { format!("{below}/{name}") };

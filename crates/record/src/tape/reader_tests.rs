@@ -58,7 +58,7 @@ fn exchange(seq: u64, request: BodyRef, answer: BodyRef) -> Exchange {
     }
 }
 
-/// A tape of so many exchanges.
+/// A tape with this many exchanges.
 fn tape(base: &Path, count: u64) -> AbsPath {
     tape_asking(base, count, |seq| format!("request {seq}").into_bytes())
 }
@@ -82,7 +82,7 @@ fn tape_asking(base: &Path, count: u64, body: fn(u64) -> Vec<u8>) -> AbsPath {
     draft.folder(BODIES, &run.child(BODIES), Listed::ByExchanges).unwrap();
     assert_eq!(draft.exchanges().unwrap(), count);
     let now = Tape::open(&target).ok().map(|old| old.exchanges.len());
-    assert_eq!(now, before, "nothing changes before all is there");
+    assert_eq!(now, before, "the target changed before the tape was complete");
     draft.finish(head(count)).unwrap();
     fs::remove_dir_all(&run).unwrap();
     target
@@ -90,7 +90,7 @@ fn tape_asking(base: &Path, count: u64, body: fn(u64) -> Vec<u8>) -> AbsPath {
 
 #[track_caller]
 fn fault(tape: &AbsPath) -> &'static str {
-    Tape::open(tape).expect_err("it must not be believed").fault.code()
+    Tape::open(tape).expect_err("the tape must be rejected").fault.code()
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn every_wrong_is_named() {
 }
 
 #[test]
-fn a_link_is_no_part() {
+fn a_link_is_rejected() {
     let base = tempfile::tempdir().unwrap();
     let path = tape(base.path(), 1);
     let events = path.child("events.jsonl");
@@ -215,7 +215,7 @@ fn an_old_tape_stays_until_a_new_one_is_whole() {
     assert!(matches!(busy, super::super::TapeWriteError::Busy { .. }), "{busy}");
     drop(draft);
     assert_eq!(Tape::open(&path).unwrap().exchanges.len(), 1);
-    // A maker that was killed leaves a draft that nobody holds.
+    // A killed process leaves a draft without a lock.
     let dead = base.path().join(".s.tape.recording-1");
     fs::create_dir(&dead).unwrap();
     fs::write(dead.join(HEAD), "half").unwrap();
@@ -226,7 +226,7 @@ fn an_old_tape_stays_until_a_new_one_is_whole() {
 }
 
 #[test]
-fn what_is_no_tape_is_not_replaced() {
+fn only_a_tape_is_replaced() {
     let base = tempfile::tempdir().unwrap();
     let target = AbsPath::new(base.path().canonicalize().unwrap().join("s.tape")).unwrap();
     fs::create_dir(&target).unwrap();
@@ -245,7 +245,7 @@ fn a_tape_has_bounds() {
         log.line(&exchange(seq, body, body)).unwrap();
     }
     assert!(log.line(&exchange(TAPE_EXCHANGES, body, body)).is_err());
-    assert_eq!(log.body(b"x").unwrap(), body, "what is there takes no room");
+    assert_eq!(log.body(b"x").unwrap(), body, "a body that is already stored takes no room");
     let large = vec![7; usize::try_from(TAPE_BYTES).unwrap() / 2];
     log.body(&large).unwrap();
     assert!(log.body(&[large.as_slice(), b"more"].concat()).is_err());
@@ -254,7 +254,7 @@ fn a_tape_has_bounds() {
 #[test]
 fn fuzz_any_line_is_read_or_refused() {
     bolero::check!().for_each(|input: &[u8]| {
-        // Whatever it is: no panic, and what is read is written the same.
+        // Arbitrary input must not panic, and an accepted exchange serialises to the same bytes.
         if let Ok(read) = read_exchange(input) {
             let text = serde_json::to_string(&read).unwrap();
             assert_eq!(read_exchange(text.as_bytes()), Ok(read));

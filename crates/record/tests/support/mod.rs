@@ -1,4 +1,4 @@
-//! A run to write, with nothing in it that changes from day to day.
+//! A run with fixed data, for tests.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use belljar_contract::{
@@ -39,7 +39,7 @@ pub fn head(id: u32) -> RunHead {
     }
 }
 
-/// One of every kind but the first and the last, which the writer adds.
+/// One event of every kind except the first and the last, which the writer adds.
 pub fn events() -> Vec<Event> {
     let text = |text: &str| text.to_owned();
     let abs = |path: &[u8]| {
@@ -83,7 +83,7 @@ pub fn status() -> RunStatus {
     RunStatus::Exited { code: 3 }
 }
 
-/// Nothing is secret here.
+/// A redactor without secrets.
 pub fn nothing() -> Redact {
     std::sync::Arc::new(belljar_contract::Scrubber::nothing())
 }

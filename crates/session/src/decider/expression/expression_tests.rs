@@ -106,7 +106,7 @@ fn faults_are_found_at_load_and_point() {
         (
             "command.matches(/(a{1000}){1000}/)",
             "/(a{1000}){1000}/",
-            "this pattern cannot be used: it is too large once its repetitions are counted out",
+            "this pattern cannot be used: it is too large once its repetitions are expanded",
         ),
         ("command.matches(tags)", "tags", "the pattern must be written out, as `/x/` or `\"x\"`"),
         ("command.includes(/x/)", "/x/", "a pattern can only be matched"),

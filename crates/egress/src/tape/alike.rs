@@ -3,16 +3,31 @@
 //! A tape keeps requests after its normalisers and answers as they came. What a normaliser did to every text by itself
 //! is done to the other texts too. Ids that it numbered are put back: the tape has them.
 
-use super::normal::{Normaliser, SESSION, each_text};
+use super::normal::{Changes, Normaliser, SESSION, each_text};
 use super::words;
 use belljar_contract::{Exchange, ExchangeRequest, TapeId};
+use regex::Regex;
 use serde_json::Value;
+use std::sync::LazyLock;
+
+/// Finds what a text must contain to be changed by [`Changes::With`], as a reminder or with a session's id. Most texts
+/// contain none of it, and one search is cheaper than one for each.
+static CHANGEABLE: LazyLock<Regex> = LazyLock::new(|| {
+    let with = Normaliser::ALL.into_iter().filter_map(|one| match one.changes() {
+        Changes::With(part) => Some(part),
+        Changes::None | Changes::Any => None,
+    });
+    let parts: Vec<String> = with.chain([words::OPEN, SESSION]).map(regex::escape).collect();
+    Regex::new(&parts.join("|")).expect("escaped texts are a pattern")
+});
 
 /// What makes texts alike.
 pub(crate) struct Alike {
     /// Those that change every text by itself: before the agent's own words are taken out of it, and after.
     before: Vec<Normaliser>,
     after: Vec<Normaliser>,
+    /// Whether one of them may change a text without a part that [`CHANGEABLE`] finds.
+    changes_any: bool,
     /// Whether the tape has the ids of sessions, to be put back.
     has_sessions: bool,
 }
@@ -20,10 +35,12 @@ pub(crate) struct Alike {
 impl Alike {
     /// Of a tape with these normalisers and exchanges.
     pub fn new(normalisers: &[Normaliser], exchanges: &[Exchange]) -> Self {
-        let by_itself = normalisers.iter().copied().filter(|one| one.stands_for(0).is_none());
+        let by_itself = normalisers.iter().copied().filter(|one| one.changes() != Changes::None);
+        let changes_any = by_itself.clone().any(|one| one.changes() == Changes::Any);
         let (after, before) = by_itself.partition(|one| one.private().is_some());
         let mut ids = exchanges.iter().flat_map(|exchange| &exchange.request.ids);
-        Self { before, after, has_sessions: ids.any(|id| id.normaliser == Normaliser::SessionId.name()) }
+        let has_sessions = ids.any(|id| id.normaliser == Normaliser::SessionId.name());
+        Self { before, after, changes_any, has_sessions }
     }
 
     /// Changes every text as the texts of a kept request were changed, within the session that they belong to.
@@ -42,6 +59,9 @@ impl Alike {
     }
 
     fn text(&self, text: &str, session: Option<&str>) -> Option<String> {
+        if !self.changes_any && !CHANGEABLE.is_match(text) {
+            return None;
+        }
         let mut fresh = None;
         let mut change = |with: &dyn Fn(&str) -> Option<String>| {
             fresh = with(fresh.as_deref().unwrap_or(text)).or(fresh.take());
@@ -56,18 +76,20 @@ impl Alike {
     }
 
     /// Puts the ids of the run back into the texts of a kept request.
-    pub fn request(request: &ExchangeRequest, value: &mut Value) {
+    pub fn request(request: &ExchangeRequest) -> impl Fn(&mut Value) {
         let known = |name: &str| Normaliser::ALL.into_iter().find(|one| one.name() == name);
         let id = |id: &TapeId| known(&id.normaliser)?.stands_for(id.number);
         let ids: Vec<(String, &str)> =
             request.ids.iter().filter_map(|one| Some((id(one)?, one.id.as_str()))).collect();
-        each_text(value, &mut |text| {
-            let mut fresh = None;
-            for (mark, id) in &ids {
-                fresh = put_back(fresh.as_deref().unwrap_or(text), mark, id).or(fresh);
-            }
-            fresh
-        });
+        move |value| {
+            each_text(value, &mut |text| {
+                let mut fresh = None;
+                for (mark, id) in &ids {
+                    fresh = put_back(fresh.as_deref().unwrap_or(text), mark, id).or(fresh);
+                }
+                fresh
+            });
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use belljar_contract::{Digest, canonical_json};
 use serde_json::{Value, json};
 
 const MARK: &str = "<agent's words: sha256:";
-const OPEN: &str = "<system-reminder>";
+pub(super) const OPEN: &str = "<system-reminder>";
 const CLOSE: &str = "</system-reminder>";
 /// Tools of servers that the user declared, whose words are the user's.
 const SERVER_TOOL: &str = "mcp__";

@@ -3,11 +3,11 @@
 //! The digests of a tape can be computed anew after a change. The frames of the agent then still have to agree with what the
 //! model was asked and answered, as those of a run do.
 
-use super::protocol::{self, Line, ProtocolError, Way};
+use super::protocol::{self, Line, ProtocolError, Said};
 use super::{Bodies, Tape, normalisers};
 use belljar_contract::{
-    Completeness, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock, claim_of_agent,
-    claim_of_belljar,
+    Completeness, Frame, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock,
+    claim_of_agent, claim_of_belljar, session_of,
 };
 use belljar_egress::model_log::{Settled, exchanges_of_tape};
 use belljar_verdict::unvouched;
@@ -54,17 +54,18 @@ fn compared(tape: &Arc<Tape>, lines: &[Line]) -> Result<(Vec<FrameSeen>, Vec<Mod
 /// What a frame claims, in the form that the tape's requests have. One that claims nothing as it stands is nothing to the
 /// machine that reads it either.
 fn claimed(line: &Line, number: u64, settled: &Settled) -> Option<FrameSeen> {
-    let Line { offset_ms, way, frame } = line;
-    let claim = match way {
-        Way::In => claim_of_agent,
-        Way::Out => claim_of_belljar,
+    let Line { offset_ms, said } = line;
+    let (frame, as_it_stands) = match said {
+        Said::Agent(Ok(frame)) => (&frame.raw, claim_of_agent(frame)?),
+        Said::Agent(Err(_)) => return None,
+        Said::Belljar(frame) => (frame, claim_of_belljar(frame)?),
     };
-    let as_it_stands = claim(frame)?;
-    let claim = match settled.frame(frame) {
-        Some(settled) => claim(&settled)?,
-        None => as_it_stands,
+    let claim = match (settled.frame(frame), said) {
+        (None, _) => as_it_stands,
+        (Some(settled), Said::Agent(_)) => claim_of_agent(&Frame::from_value(settled).ok()?)?,
+        (Some(settled), Said::Belljar(_)) => claim_of_belljar(&settled)?,
     };
-    Some(FrameSeen::new((number, *offset_ms), frame, claim))
+    Some(FrameSeen { line: number, offset_ms: *offset_ms, session: session_of(frame), claim })
 }
 
 /// When the first exchange began, at the latest: a tape counts from it, and frames count from the start of the run. No

@@ -15,6 +15,7 @@ use hyper::body::Bytes;
 use hyper::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +31,7 @@ pub trait TapeBodies: Send + Sync {
     ///
     /// # Errors
     /// When it cannot be read.
-    fn body(&self, body: BodyRef) -> io::Result<Vec<u8>>;
+    fn body(&self, body: BodyRef) -> io::Result<Cow<'_, [u8]>>;
 }
 
 /// What becomes of a request that the tape does not have.
@@ -386,7 +387,7 @@ impl Shared {
     fn give(&self, at: usize, canonical: &Canonical) -> Result<Response<AnswerBody>, HangUp> {
         let Some(recorded) = &self.setup.exchanges[at].answer else { return Err(HangUp) };
         let body = match self.setup.bodies.body(recorded.body) {
-            Ok(body) => body,
+            Ok(body) => body.into_owned(),
             Err(error) => return Ok(refused(&error.to_string())),
         };
         let ids = self.state().ids.clone();

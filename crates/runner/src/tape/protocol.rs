@@ -6,7 +6,7 @@
 use super::Tape;
 use super::vouch::model_evidence;
 use crate::talk::Keeping;
-use crate::trial::{Trial, evidence};
+use crate::trial::{Trial, evidence_of};
 use belljar_contract::{
     AfterDeny, Completeness, ConversationEnd, Deadline, DialogReply, ElicitationReply, Event, Evidence,
     Frame, FrameError, Judgement, Lane, LimitKind, MessageId, Observation, ProtocolFlaw, RequestId, Seen,
@@ -99,13 +99,16 @@ pub fn replay(tape: &Arc<Tape>, trial: &Trial) -> Result<ReadAgain, ProtocolErro
 
 /// Reads a tape again.
 pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolError> {
-    let (run, mut found) = evidence(tape.directory(), lane)?;
-    let recorded_end = found.end.clone().ok_or(ProtocolError::Missing { what: "end of the conversation" })?;
+    let reader = tape.run();
+    let run = reader.read()?;
+    let completeness = run.completeness.clone();
     let out_of_time = run
         .events
         .iter()
         .any(|record| matches!(record.event.known(), Some(Event::LimitReached { limit: LimitKind::Time })));
-    let lines = frames(&frames_text(tape)?)?;
+    let mut found = evidence_of(&reader, run, lane);
+    let recorded_end = found.end.clone().ok_or(ProtocolError::Missing { what: "end of the conversation" })?;
+    let lines = frames(tape)?;
     found.model = model_evidence(tape, &lines);
     let lines = lines.into_iter().map(|line| line.said).collect();
     let place = |place: &belljar_contract::TapeSkillPlace| SkillPlace {
@@ -135,7 +138,7 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     });
     found.seen = fresh.collect();
     found.end = end;
-    Ok(ReadTape { evidence: found, completeness: run.completeness, mismatch })
+    Ok(ReadTape { evidence: found, completeness, mismatch })
 }
 
 fn mismatch(
@@ -198,18 +201,15 @@ impl From<WrittenLine> for Line {
     }
 }
 
-fn frames_text(tape: &Tape) -> Result<String, ProtocolError> {
+/// The frames as they stand on the tape.
+fn frames(tape: &Tape) -> Result<Vec<Line>, ProtocolError> {
     let bytes = match tape.read("frames.jsonl") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(ProtocolError::Missing { what: "frames" });
         }
         bytes => bytes.map_err(ProtocolError::Frames)?,
     };
-    String::from_utf8(bytes).map_err(|error| ProtocolError::Frames(io::Error::other(error)))
-}
-
-/// The frames as they stand on the tape.
-fn frames(text: &str) -> Result<Vec<Line>, ProtocolError> {
+    let text = std::str::from_utf8(&bytes).map_err(|error| ProtocolError::Frames(io::Error::other(error)))?;
     let mut out = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line: WrittenLine = serde_json::from_str(line)

@@ -22,6 +22,7 @@ pub use asking::{
 pub use belljar_plan::Fidelity;
 pub use belljar_verdict::unvouched;
 pub use evidence::evidence;
+pub(crate) use evidence::evidence_of;
 pub use files::FilesWatch;
 pub(crate) use load::scenario_alone;
 pub use load::{Found, LoadError, Trial, load_policy, load_scenario, load_scenario_alone, skills};

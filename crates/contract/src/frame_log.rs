@@ -1,6 +1,6 @@
 //! What the frames of a conversation claim, read from its record.
 
-use crate::{AgentRequest, Block, CallId, Digest, Inbound, TaskStep, input_digests, text_digest};
+use crate::{AgentRequest, Block, CallId, Digest, Frame, Inbound, TaskStep, input_digests, text_digest};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -127,11 +127,13 @@ pub fn read_frames(text: &str, head: Digest) -> Result<Vec<FrameSeen>, String> {
     for (line, number) in text.split_inclusive('\n').zip(1..) {
         let Line { offset_ms, way, frame } =
             serde_json::from_str(line).map_err(|error| format!("frames.jsonl:{number}: {error}"))?;
+        let session = session_of(&frame);
         let claim = match way.as_str() {
-            "in" => claim_of_agent(&frame),
+            // What is no frame was noted as a flaw when it came.
+            "in" => Frame::from_value(frame).ok().and_then(|frame| claim_of_agent(&frame)),
             _ => claim_of_belljar(&frame),
         };
-        out.extend(claim.map(|claim| FrameSeen::new((number, offset_ms), &frame, claim)));
+        out.extend(claim.map(|claim| FrameSeen { line: number, offset_ms, session, claim }));
     }
     if chain == Some(head) {
         Ok(out)
@@ -140,13 +142,10 @@ pub fn read_frames(text: &str, head: Digest) -> Result<Vec<FrameSeen>, String> {
     }
 }
 
-impl FrameSeen {
-    /// A claim with the line number, time and session of its frame.
-    #[must_use]
-    pub fn new((line, offset_ms): (u64, u64), frame: &Value, claim: FrameClaim) -> Self {
-        let session = frame.get("session_id").and_then(Value::as_str).map(str::to_owned);
-        Self { line, offset_ms, session, claim }
-    }
+/// The session that a frame names.
+#[must_use]
+pub fn session_of(frame: &Value) -> Option<String> {
+    frame.get("session_id").and_then(Value::as_str).map(str::to_owned)
 }
 
 /// The claim of a frame that belljar sent; `None` if it claims nothing.
@@ -167,46 +166,41 @@ pub fn claim_of_belljar(frame: &Value) -> Option<FrameClaim> {
 
 /// The claim of a frame that the agent sent; `None` if it claims nothing.
 #[must_use]
-pub fn claim_of_agent(raw: &Value) -> Option<FrameClaim> {
-    // A line that is not a frame was recorded as a protocol violation when it arrived.
-    match Inbound::of(raw).ok()? {
-        Inbound::Assistant(frame) => {
-            let text = |value: &Value| value.as_str().map(str::to_owned);
-            Some(FrameClaim::Spoken {
-                parent: frame.parent,
-                message: text(&raw["message"]["id"]),
-                is_synthetic: frame.model.as_deref() == Some(SYNTHETIC_MODEL),
-                stop: text(&raw["message"]["stop_reason"]),
-                blocks: frame.blocks.into_iter().map(claimed).collect(),
-            })
-        }
+pub fn claim_of_agent(Frame { raw, body }: &Frame) -> Option<FrameClaim> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    match body {
+        Inbound::Assistant(frame) => Some(FrameClaim::Spoken {
+            parent: frame.parent.clone(),
+            message: text(&raw["message"]["id"]),
+            is_synthetic: frame.model.as_deref() == Some(SYNTHETIC_MODEL),
+            stop: text(&raw["message"]["stop_reason"]),
+            blocks: frame.blocks.iter().map(claimed).collect(),
+        }),
         Inbound::User(frame) if frame.is_replay => None,
         Inbound::User(frame) => {
-            let results = frame.blocks.into_iter().filter_map(|block| match block {
+            let results = frame.blocks.iter().filter_map(|block| match block {
                 Block::ToolResult { call, text, is_error } => {
-                    Some(ClaimedResult { call, text: text_digest(&text), is_error })
+                    Some(ClaimedResult { call: call.clone(), text: text_digest(text), is_error: *is_error })
                 }
                 Block::Text(_) | Block::Thinking(_) | Block::ToolUse { .. } | Block::Other { .. } => None,
             });
-            Some(FrameClaim::Told { parent: frame.parent, results: results.collect() })
+            Some(FrameClaim::Told { parent: frame.parent.clone(), results: results.collect() })
         }
         Inbound::Result(frame) => Some(FrameClaim::Ended {
             has_text: frame.text.as_deref().is_some_and(|text| !text.trim().is_empty()),
             text: frame.text.as_deref().map(text_digest),
             is_error: frame.is_error,
             is_of_service: frame.is_error && frame.subtype == "success",
-            stop: raw["stop_reason"].as_str().map(str::to_owned),
+            stop: text(&raw["stop_reason"]),
             turns: frame.turns,
             status: frame.api_error_status,
         }),
         Inbound::Task(task) => match task.step {
-            TaskStep::Started { .. } => task.call.map(|call| FrameClaim::About { call }),
+            TaskStep::Started { .. } => about(task.call.as_ref()),
             TaskStep::Progressed | TaskStep::Notified { .. } => None,
         },
-        Inbound::Refused { call, .. } => call.map(|call| FrameClaim::About { call }),
-        Inbound::Request { request: AgentRequest::CanUseTool(request), .. } => {
-            request.call.map(|call| FrameClaim::About { call })
-        }
+        Inbound::Refused { call, .. } => about(call.as_ref()),
+        Inbound::Request { request: AgentRequest::CanUseTool(request), .. } => about(request.call.as_ref()),
         Inbound::Compacted => Some(FrameClaim::Compacted),
         Inbound::Init(_)
         | Inbound::State(_)
@@ -223,14 +217,22 @@ pub fn claim_of_agent(raw: &Value) -> Option<FrameClaim> {
     }
 }
 
-fn claimed(block: Block) -> ClaimedBlock {
+fn about(call: Option<&CallId>) -> Option<FrameClaim> {
+    call.map(|call| FrameClaim::About { call: call.clone() })
+}
+
+fn claimed(block: &Block) -> ClaimedBlock {
     match block {
-        Block::Text(text) => ClaimedBlock::Text { digest: text_digest(&text), text },
-        Block::Thinking(text) => ClaimedBlock::Thinking(text_digest(&text)),
+        Block::Text(text) => ClaimedBlock::Text { digest: text_digest(text), text: text.clone() },
+        Block::Thinking(text) => ClaimedBlock::Thinking(text_digest(text)),
         Block::ToolUse { call, tool, input } => {
-            let host =
-                (tool == "WebFetch").then(|| input.get("url").and_then(Value::as_str).and_then(host_of));
-            ClaimedBlock::ToolUse { call, tool, input: input_digests(&input), host: host.flatten() }
+            let url = input.get("url").filter(|_| tool == "WebFetch").and_then(Value::as_str);
+            ClaimedBlock::ToolUse {
+                call: call.clone(),
+                tool: tool.clone(),
+                input: input_digests(input),
+                host: url.and_then(host_of),
+            }
         }
         Block::ToolResult { .. } | Block::Other { .. } => ClaimedBlock::Other,
     }

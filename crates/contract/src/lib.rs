@@ -87,7 +87,7 @@ pub use frame::{
 };
 pub use frame_log::{
     ClaimedBlock, ClaimedResult, FrameClaim, FrameSeen, SYNTHETIC_MODEL, claim_of_agent, claim_of_belljar,
-    frames_chain, read_frames,
+    frames_chain, read_frames, session_of,
 };
 pub use guest::{
     GUEST_GUARD_PATHS_MAX, GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX,

@@ -32,9 +32,21 @@ pub fn without_reminders(text: &str) -> Option<String> {
 /// The digest of a member of an input, with numbers written as in JavaScript.
 #[must_use]
 pub fn input_digest(value: &Value) -> Digest {
-    let mut value = value.clone();
-    settle_numbers(&mut value);
-    Digest::of(canonical_json(&value).as_bytes())
+    let settled = has_numbers(value).then(|| {
+        let mut settled = value.clone();
+        settle_numbers(&mut settled);
+        settled
+    });
+    Digest::of(canonical_json(settled.as_ref().unwrap_or(value)).as_bytes())
+}
+
+fn has_numbers(value: &Value) -> bool {
+    match value {
+        Value::Number(_) => true,
+        Value::Array(items) => items.iter().any(has_numbers),
+        Value::Object(members) => members.values().any(has_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
 }
 
 /// Digests of the members of an input.
@@ -64,6 +76,7 @@ pub fn input_forms(tool: &str, input: &Map<String, Value>) -> BTreeMap<String, V
         }
         let unescaped: Vec<Value> = forms.iter().filter_map(unescaped).collect();
         forms.extend(unescaped);
+        forms.dedup();
         let mut digests: Vec<Digest> = forms.iter().map(input_digest).collect();
         digests.dedup();
         (name.clone(), digests)

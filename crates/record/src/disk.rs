@@ -1,6 +1,8 @@
 //! Atomic file writes, the size of a tree, and its removal.
 
 use belljar_contract::AbsPath;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -141,26 +143,34 @@ pub(crate) fn make_private(path: &Path) -> io::Result<()> {
 
 /// The bytes of a regular file, at most one more than `limit`; `None` if it does not exist.
 pub(crate) fn read_bounded(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
-    let Some(file) = open_regular(path)? else { return Ok(None) };
-    let length = file.metadata()?.len().min(limit);
-    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1);
+    let Some((file, length)) = open_regular(path)? else { return Ok(None) };
+    let mut bytes = Vec::with_capacity(usize::try_from(length.min(limit)).unwrap_or(0) + 1);
     file.take(limit + 1).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
 }
 
-/// Opens a regular file. A pipe in its place would block the reader for ever.
-pub(crate) fn open_regular(path: &Path) -> io::Result<Option<File>> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.is_file() => File::open(path).map(Some),
-        Ok(_) => Err(io::Error::other("it is not a regular file")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+/// Opens a regular file, links not followed, and gives its length. The open file is looked at: a pipe in its place would
+/// keep a reader waiting for ever.
+pub(crate) fn open_regular(path: &Path) -> io::Result<Option<(File, u64)>> {
+    let special = || io::Error::other("it is not a regular file");
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = match OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
+        Ok(file) => file,
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NOENT) => return Ok(None),
+            // A symbolic link, or a socket.
+            Some(Errno::LOOP | Errno::NXIO) => return Err(special()),
+            _ => return Err(error),
+        },
+    };
+    let found = file.metadata()?;
+    if found.is_file() { Ok(Some((file, found.len()))) } else { Err(special()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType, Mode};
 
     #[test]
     fn links_are_neither_counted_through_nor_removed_through() {
@@ -193,6 +203,23 @@ mod tests {
         assert!(!measure(&tree).whole, "deeper than a path allows");
         remove_tree(&tree).unwrap();
         assert!(!tree.exists());
+    }
+
+    #[test]
+    fn only_a_regular_file_is_opened() {
+        let base = tempfile::tempdir().unwrap();
+        let [file, link, pipe, socket] =
+            ["file", "link", "pipe", "socket"].map(|name| base.path().join(name));
+        fs::write(&file, "12345").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let _held = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert_eq!(read_bounded(&file, 3).unwrap().unwrap(), b"1234");
+        assert!(read_bounded(&base.path().join("absent"), 3).unwrap().is_none());
+        for path in [link.as_path(), &pipe, &socket, base.path()] {
+            let error = open_regular(path).unwrap_err();
+            assert_eq!(error.to_string(), "it is not a regular file", "{}", path.display());
+        }
     }
 
     #[test]

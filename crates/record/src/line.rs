@@ -10,8 +10,9 @@
 //!
 //! The digest covers the bytes as written, so no canonical form of JSON is needed.
 
-use belljar_contract::{Digest, EventRecord, Logged};
+use belljar_contract::{Digest, Event, EventRecord, Logged};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 /// The maximum length of a line in bytes, including its newline. The output of the command is not in the log; the
@@ -26,12 +27,18 @@ const SUFFIX: usize = BEFORE.len() + 64 + AFTER.len();
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct Line<E> {
     seq: u64,
     ms: u64,
-    event: Value,
+    event: E,
     #[serde(rename = "chain")]
-    _chain: String,
+    _chain: IgnoredAny,
+}
+
+impl<E> Line<E> {
+    fn record(self, event: impl FnOnce(E) -> Logged) -> EventRecord {
+        EventRecord { seq: self.seq, offset_ms: self.ms, event: event(self.event) }
+    }
 }
 
 fn link(previous: &Digest, content: &[u8]) -> Digest {
@@ -60,14 +67,17 @@ pub(crate) fn decode(previous: &Digest, seq: u64, line: &[u8]) -> Option<(EventR
     if written != chain.hex().as_bytes() {
         return None;
     }
-    let Line { seq: found, ms, event, _chain } = serde_json::from_slice(line).ok()?;
-    (found == seq).then(|| (EventRecord { seq, offset_ms: ms, event: Logged::from_json(event) }, chain))
+    let record = match serde_json::from_slice::<Line<Event>>(line) {
+        Ok(line) => line.record(Logged::Known),
+        // Perhaps an event of a later version, which is kept as it stands.
+        Err(_) => serde_json::from_slice::<Line<Value>>(line).ok()?.record(Logged::from_json),
+    };
+    (record.seq == seq).then_some((record, chain))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use belljar_contract::Event;
     use serde_json::json;
 
     #[test]

@@ -10,16 +10,21 @@ use belljar_contract::{
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
 
 /// The maximum size of `run.json` in bytes; a plan has few texts of at most 1 MiB.
 pub(crate) const HEAD_MAX: u64 = 64 << 20;
 const RESULT_MAX: u64 = 1 << 20;
+const EVENTS: &str = "events.jsonl";
 
 /// Reads the directory of one run.
 #[derive(Debug)]
-pub struct RunReader {
+pub struct RunReader<'a> {
     directory: AbsPath,
+    /// Files of the folder that were read and checked before.
+    kept: Option<&'a BTreeMap<String, Vec<u8>>>,
 }
 
 /// The valid lines of a log.
@@ -39,11 +44,38 @@ pub(crate) enum LogEnd {
     Wrong,
 }
 
-impl RunReader {
+impl RunReader<'static> {
     /// A reader of this run directory.
     #[must_use]
     pub fn new(directory: AbsPath) -> Self {
-        Self { directory }
+        Self { directory, kept: None }
+    }
+}
+
+impl<'a> RunReader<'a> {
+    /// A reader of a folder of which these files were read before.
+    pub(crate) fn with_kept(directory: AbsPath, kept: &'a BTreeMap<String, Vec<u8>>) -> Self {
+        Self { directory, kept: Some(kept) }
+    }
+
+    fn kept(&self, name: &str) -> Option<&'a [u8]> {
+        self.kept?.get(name).map(Vec::as_slice)
+    }
+
+    /// A file of the folder; `None` when there is none, or a longer one.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn file(&self, name: &str, limit: u64) -> io::Result<Option<Cow<'a, [u8]>>> {
+        Ok(self.bytes(name, limit)?.filter(|bytes| bytes.len() as u64 <= limit))
+    }
+
+    /// The bytes of a file; it is longer than `limit` when they are.
+    fn bytes(&self, name: &str, limit: u64) -> io::Result<Option<Cow<'a, [u8]>>> {
+        match self.kept(name) {
+            Some(bytes) => Ok(Some(Cow::Borrowed(bytes))),
+            None => Ok(read_bounded(self.directory.child(name).as_path(), limit)?.map(Cow::Owned)),
+        }
     }
 
     /// Reads everything.
@@ -54,9 +86,7 @@ impl RunReader {
     pub fn read(&self) -> Result<Run, ReadError> {
         let (head, seed) = self.head_and_digest()?;
         let result = self.result()?;
-        let path = self.directory.child("events.jsonl");
-        let failed = |cause| ReadError::Read { path: path.clone(), cause };
-        let Some(file) = open_regular(path.as_path()).map_err(failed)? else {
+        let Some(log) = self.log(seed)? else {
             return Ok(Run {
                 head,
                 events: Vec::new(),
@@ -67,12 +97,21 @@ impl RunReader {
                 result,
             });
         };
-        if file.metadata().map_err(failed)?.len() > LOG_MAX {
-            return Err(ReadError::TooLarge { path, limit: LOG_MAX });
-        }
-        let log = read_log(&mut BufReader::new(file.take(LOG_MAX)), seed).map_err(failed)?;
         let completeness = judge(&log, result.as_ref());
         Ok(Run { head, events: log.events, result, completeness })
+    }
+
+    fn log(&self, seed: Digest) -> Result<Option<Log>, ReadError> {
+        let path = self.directory.child(EVENTS);
+        let failed = |cause| ReadError::Read { path: path.clone(), cause };
+        if let Some(mut bytes) = self.kept(EVENTS) {
+            return read_log(&mut bytes, seed).map(Some).map_err(failed);
+        }
+        let Some((file, length)) = open_regular(path.as_path()).map_err(failed)? else { return Ok(None) };
+        if length > LOG_MAX {
+            return Err(ReadError::TooLarge { path, limit: LOG_MAX });
+        }
+        read_log(&mut BufReader::new(file.take(LOG_MAX)), seed).map(Some).map_err(failed)
     }
 
     /// Reads `run.json` only.
@@ -85,7 +124,7 @@ impl RunReader {
 
     fn head_and_digest(&self) -> Result<(RunHead, Digest), ReadError> {
         let path = self.directory.child("run.json");
-        let Some(bytes) = bounded(&path, HEAD_MAX)? else {
+        let Some(bytes) = self.bounded("run.json", HEAD_MAX)? else {
             let cause = io::Error::from(io::ErrorKind::NotFound);
             return Err(ReadError::Read { path, cause });
         };
@@ -100,18 +139,19 @@ impl RunReader {
     /// As [`RunReader::read`].
     pub fn result(&self) -> Result<Option<RunResult>, ReadError> {
         let path = self.directory.child("result.json");
-        match bounded(&path, RESULT_MAX)? {
+        match self.bounded("result.json", RESULT_MAX)? {
             Some(bytes) => versioned(&path, &bytes, &[("format", RUN_FORMAT)]).map(Some),
             None => Ok(None),
         }
     }
-}
 
-fn bounded(path: &AbsPath, limit: u64) -> Result<Option<Vec<u8>>, ReadError> {
-    let failed = |cause| ReadError::Read { path: path.clone(), cause };
-    match read_bounded(path.as_path(), limit).map_err(failed)? {
-        Some(bytes) if bytes.len() as u64 > limit => Err(ReadError::TooLarge { path: path.clone(), limit }),
-        bytes => Ok(bytes),
+    fn bounded(&self, name: &str, limit: u64) -> Result<Option<Cow<'a, [u8]>>, ReadError> {
+        let path = || self.directory.child(name);
+        match self.bytes(name, limit) {
+            Ok(Some(bytes)) if bytes.len() as u64 > limit => Err(ReadError::TooLarge { path: path(), limit }),
+            Ok(bytes) => Ok(bytes),
+            Err(cause) => Err(ReadError::Read { path: path(), cause }),
+        }
     }
 }
 

@@ -132,7 +132,7 @@ fn v1_is_read() {
     let tape = Tape::open(&abs(&museum())).unwrap();
     assert_eq!(tape.exchanges.len(), 4);
     assert_eq!(tape.head.scenario, head(4).scenario);
-    assert_eq!(tape.body(tape.exchanges[1].answer.as_ref().unwrap().body).unwrap(), b"data: half");
+    assert_eq!(tape.body(tape.exchanges[1].answer.as_ref().unwrap().body).unwrap()[..], *b"data: half");
     let run = belljar_record::RunReader::new(tape.directory().clone()).read().unwrap();
     assert_eq!(run.completeness, belljar_contract::Completeness::Complete);
 }

@@ -104,7 +104,7 @@ fn replay(name: &str, text: &str) -> (ConversationEnd, Vec<Observation>) {
             // By way of the decoder, as it came.
             let items = Decoder::default().push(format!("{frame}\n").as_bytes());
             let [Item::Frame(frame)] = items.as_slice() else { panic!("{items:?}") };
-            let outputs = replay.machine.on_frame(frame);
+            let outputs = replay.machine.on_frame(frame.body.clone());
             replay.take(outputs);
         } else if let Some(frame) = line.get("out") {
             if replay.sent.is_empty() {

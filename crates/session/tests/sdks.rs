@@ -152,7 +152,7 @@ impl Seat {
         }
         let items = Decoder::default().push(format!("{frame}\n").as_bytes());
         let [Item::Frame(frame)] = items.as_slice() else { panic!("{items:?}") };
-        let outputs = self.machine.on_frame(frame);
+        let outputs = self.machine.on_frame(frame.body.clone());
         self.take(outputs);
     }
 

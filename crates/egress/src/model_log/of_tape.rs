@@ -50,7 +50,7 @@ pub fn exchanges_of_tape(
     for exchange in exchanges.iter().filter(|exchange| is_message(&exchange.request)) {
         let failed = |error| format!("cannot read a body of exchange {}: {error}", exchange.seq);
         let session = session(&exchange.request);
-        let put_back = |value: &mut Value| TextNormaliser::request(&exchange.request, value);
+        let put_back = TextNormaliser::request(&exchange.request);
         let body = bodies.body(exchange.request.body).map_err(failed)?;
         let items = items(&body, &put_back, without_agents_words);
         if items.len() > MOST_ITEMS {

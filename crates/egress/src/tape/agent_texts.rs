@@ -5,7 +5,7 @@ use belljar_contract::{Digest, canonical_json};
 use serde_json::{Value, json};
 
 const MARK: &str = "<agent's words: sha256:";
-const OPEN: &str = "<system-reminder>";
+pub(super) const OPEN: &str = "<system-reminder>";
 const CLOSE: &str = "</system-reminder>";
 /// Tools of MCP servers that the user declared. Their definitions belong to the user.
 const SERVER_TOOL: &str = "mcp__";

@@ -50,6 +50,15 @@ pub enum Normaliser {
     Token,
 }
 
+/// Which texts a normaliser changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Changes {
+    None,
+    /// Those that contain this, and not all of them.
+    With(&'static str),
+    Any,
+}
+
 /// The placeholder for the session id.
 pub(super) const SESSION: &str = "<session>";
 
@@ -167,6 +176,27 @@ impl Normaliser {
             | Self::AgentId
             | Self::TaskId
             | Self::TmpPath => None,
+        }
+    }
+
+    /// Which texts [`Normaliser::text`] changes.
+    pub(super) const fn changes(self) -> Changes {
+        match self {
+            Self::Date => Changes::With("Today's date is "),
+            Self::Kernel => Changes::With("OS Version: "),
+            Self::AgentUsage => Changes::With("<usage>"),
+            Self::Uuid | Self::Timestamp | Self::Duration | Self::HomePath | Self::Email | Self::Token => {
+                Changes::Any
+            }
+            Self::Metadata
+            | Self::CacheControl
+            | Self::Billing
+            | Self::Delivery
+            | Self::ResultOrder
+            | Self::SessionId
+            | Self::AgentId
+            | Self::TaskId
+            | Self::TmpPath => Changes::None,
         }
     }
 

@@ -17,6 +17,7 @@ use hyper::body::Bytes;
 use hyper::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,8 +30,8 @@ const DRIFTS_REPORTED: usize = 50;
 /// The stored bodies of a tape.
 pub trait TapeBodies: Send + Sync {
     /// # Errors
-    /// When the body cannot be read.
-    fn body(&self, body: BodyRef) -> io::Result<Vec<u8>>;
+    /// When it cannot be read.
+    fn body(&self, body: BodyRef) -> io::Result<Cow<'_, [u8]>>;
 }
 
 /// What happens to a request that is not on the tape.
@@ -383,7 +384,7 @@ impl ReplayInner {
     fn give(&self, at: usize, canonical: &Canonical) -> Result<Response<AnswerBody>, HangUp> {
         let Some(recorded) = &self.setup.exchanges[at].answer else { return Err(HangUp) };
         let body = match self.setup.bodies.body(recorded.body) {
-            Ok(body) => body,
+            Ok(body) => body.into_owned(),
             Err(error) => return Ok(refused(&error.to_string())),
         };
         let ids = self.state().ids.clone();

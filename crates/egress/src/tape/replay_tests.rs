@@ -28,13 +28,14 @@ impl KeepExchanges for Memory {
 }
 
 impl TapeBodies for Memory {
-    fn body(&self, body: BodyRef) -> io::Result<Vec<u8>> {
+    fn body(&self, body: BodyRef) -> io::Result<Cow<'_, [u8]>> {
         self.0
             .lock()
             .unwrap()
             .1
             .get(&body.digest.hex())
             .cloned()
+            .map(Cow::Owned)
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }

@@ -3,26 +3,43 @@
 //! A tape keeps normalised requests and unchanged responses. Normalisers that change each text on its own are applied to
 //! the other texts too. Ids that were replaced by numbers are restored: the tape has them.
 
+use super::normaliser::{Changes, Normaliser, SESSION, each_text};
 use super::agent_texts;
-use super::normaliser::{Normaliser, SESSION, each_text};
 use belljar_contract::{Exchange, ExchangeRequest, TapeId};
+use regex::Regex;
 use serde_json::Value;
+use std::sync::LazyLock;
+
+/// Finds what a text must contain to be changed by [`Changes::With`], as a reminder or with a session's id. Most texts
+/// contain none of it, and one search is cheaper than one for each.
+static CHANGEABLE: LazyLock<Regex> = LazyLock::new(|| {
+    let with = Normaliser::ALL.into_iter().filter_map(|one| match one.changes() {
+        Changes::With(part) => Some(part),
+        Changes::None | Changes::Any => None,
+    });
+    let parts: Vec<String> = with.chain([agent_texts::OPEN, SESSION]).map(regex::escape).collect();
+    Regex::new(&parts.join("|")).expect("escaped texts are a pattern")
+});
 
 /// Normalises texts in the way of one tape.
 pub(crate) struct TextNormaliser {
     /// Normalisers that change each text on its own: before the agent's own texts are replaced by digests, and after.
     before: Vec<Normaliser>,
     after: Vec<Normaliser>,
+    /// Whether one of them may change a text without a part that [`CHANGEABLE`] finds.
+    changes_any: bool,
     /// Whether the tape has session ids, which are restored.
     has_sessions: bool,
 }
 
 impl TextNormaliser {
     pub fn new(normalisers: &[Normaliser], exchanges: &[Exchange]) -> Self {
-        let by_itself = normalisers.iter().copied().filter(|one| one.stands_for(0).is_none());
+        let by_itself = normalisers.iter().copied().filter(|one| one.changes() != Changes::None);
+        let changes_any = by_itself.clone().any(|one| one.changes() == Changes::Any);
         let (after, before) = by_itself.partition(|one| one.private().is_some());
         let mut ids = exchanges.iter().flat_map(|exchange| &exchange.request.ids);
-        Self { before, after, has_sessions: ids.any(|id| id.normaliser == Normaliser::SessionId.name()) }
+        let has_sessions = ids.any(|id| id.normaliser == Normaliser::SessionId.name());
+        Self { before, after, changes_any, has_sessions }
     }
 
     /// Changes every text as the texts of a recorded request were changed, for the session that they belong to.
@@ -41,6 +58,9 @@ impl TextNormaliser {
     }
 
     fn text(&self, text: &str, session: Option<&str>) -> Option<String> {
+        if !self.changes_any && !CHANGEABLE.is_match(text) {
+            return None;
+        }
         let mut fresh = None;
         let mut change = |with: &dyn Fn(&str) -> Option<String>| {
             fresh = with(fresh.as_deref().unwrap_or(text)).or(fresh.take());
@@ -55,18 +75,20 @@ impl TextNormaliser {
     }
 
     /// Restores the ids of the run in the texts of a recorded request.
-    pub fn request(request: &ExchangeRequest, value: &mut Value) {
+    pub fn request(request: &ExchangeRequest) -> impl Fn(&mut Value) {
         let known = |name: &str| Normaliser::ALL.into_iter().find(|one| one.name() == name);
         let id = |id: &TapeId| known(&id.normaliser)?.stands_for(id.number);
         let ids: Vec<(String, &str)> =
             request.ids.iter().filter_map(|one| Some((id(one)?, one.id.as_str()))).collect();
-        each_text(value, &mut |text| {
-            let mut fresh = None;
-            for (mark, id) in &ids {
-                fresh = put_back(fresh.as_deref().unwrap_or(text), mark, id).or(fresh);
-            }
-            fresh
-        });
+        move |value| {
+            each_text(value, &mut |text| {
+                let mut fresh = None;
+                for (mark, id) in &ids {
+                    fresh = put_back(fresh.as_deref().unwrap_or(text), mark, id).or(fresh);
+                }
+                fresh
+            });
+        }
     }
 }
 

@@ -132,7 +132,7 @@ impl TapeDraft {
     fn copy(&self, name: &str, from: &AbsPath) -> Result<Option<TapePart>, TapeWriteError> {
         let to = self.path.child(name);
         let failed = |cause| TapeWriteError::Write { path: to.clone(), cause };
-        let Some(mut source) = crate::disk::open_regular(from.as_path()).map_err(failed)? else {
+        let Some((mut source, _)) = crate::disk::open_regular(from.as_path()).map_err(failed)? else {
             return Ok(None);
         };
         if let Some(parent) = to.parent() {

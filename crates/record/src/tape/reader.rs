@@ -2,12 +2,14 @@
 
 use super::error::TapeFault;
 use super::{BODIES, EXCHANGES, HEAD, HEAD_MAX};
+use crate::RunReader;
 use crate::disk::{open_regular, read_bounded};
 use belljar_contract::{
     AbsPath, BodyRef, Digest, EXCHANGE_LINE, Exchange, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND,
     TapeHead, TapePart,
 };
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,9 +17,9 @@ use std::io::{self, BufRead, BufReader, Read};
 /// The maximum depth of directories in a tape.
 const DEEPEST: u32 = 64;
 
-/// The total size of verified bodies that stay in memory, so that a small tape is read once. Others are read again
-/// when needed.
-const BODIES_IN_MEMORY: u64 = 1 << 20;
+/// The size of verified parts, and of verified bodies, that stay in memory, so that a small tape is read once. Others are
+/// read again when needed.
+const IN_MEMORY: u64 = 1 << 20;
 
 /// A rejected tape.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +38,8 @@ pub struct Tape {
     pub head: TapeHead,
     /// Its exchanges in the order of arrival, without the bodies.
     pub exchanges: Vec<Exchange>,
-    /// Bodies that were small enough to stay in memory.
+    /// Parts and bodies that were short enough to stay in memory.
+    parts: BTreeMap<String, Vec<u8>>,
     bodies: BTreeMap<Digest, Vec<u8>>,
 }
 
@@ -65,27 +68,44 @@ impl Tape {
     /// One of its files.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        let found = read_bounded(self.directory.child(name).as_path(), TAPE_BYTES)?;
-        found.ok_or_else(|| io::ErrorKind::NotFound.into())
+    /// When it cannot be read, or is no longer the one that was checked.
+    pub fn read(&self, name: &str) -> io::Result<Cow<'_, [u8]>> {
+        if let Some(bytes) = self.parts.get(name) {
+            return Ok(Cow::Borrowed(bytes));
+        }
+        let bytes = read_bounded(self.directory.child(name).as_path(), TAPE_BYTES)?;
+        let bytes = bytes.ok_or(io::ErrorKind::NotFound)?;
+        match self.head.parts.get(name) {
+            Some(part) => unchanged(bytes, part.digest),
+            None => Ok(Cow::Owned(bytes)),
+        }
+    }
+
+    /// A reader of the run on it.
+    #[must_use]
+    pub fn run(&self) -> RunReader<'_> {
+        RunReader::with_kept(self.directory.clone(), &self.parts)
     }
 
     /// A body of an exchange.
     ///
     /// # Errors
-    /// When it cannot be read, or was changed since it was verified.
-    pub fn body(&self, body: BodyRef) -> io::Result<Vec<u8>> {
+    /// When it cannot be read, or is no longer the one that was checked.
+    pub fn body(&self, body: BodyRef) -> io::Result<Cow<'_, [u8]>> {
         if let Some(bytes) = self.bodies.get(&body.digest) {
-            return Ok(bytes.clone());
+            return Ok(Cow::Borrowed(bytes));
         }
         let path = self.directory.child(BODIES).child(&body.digest.hex());
         let bytes = read_bounded(path.as_path(), body.bytes)?.ok_or(io::ErrorKind::NotFound)?;
-        if Digest::of(&bytes) == body.digest {
-            Ok(bytes)
-        } else {
-            Err(io::Error::other("a body of the tape was changed while it was replayed"))
-        }
+        unchanged(bytes, body.digest)
+    }
+}
+
+fn unchanged<'a>(bytes: Vec<u8>, digest: Digest) -> io::Result<Cow<'a, [u8]>> {
+    if Digest::of(&bytes) == digest {
+        Ok(Cow::Owned(bytes))
+    } else {
+        Err(io::Error::other("a file of the tape was changed after it was checked"))
     }
 }
 
@@ -96,18 +116,25 @@ fn body_name(body: BodyRef) -> String {
 fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
     let head = head(directory)?;
     let mut left = TAPE_BYTES;
+    let (mut parts, mut room) = (BTreeMap::new(), IN_MEMORY);
     for (name, part) in &head.parts {
         spend(&mut left, part.bytes)?;
         if name.split('/').any(|word| word.is_empty() || word == "." || word == "..") {
             return Err(TapeFault::Foreign { why: format!("`{name}` is not a valid name of a part") });
         }
-        if name != EXCHANGES {
+        if name == EXCHANGES {
+            continue;
+        }
+        if let Some(rest) = room.checked_sub(part.bytes) {
+            parts.insert(name.clone(), read_part(directory, name, *part)?);
+            room = rest;
+        } else {
             check_part(directory, name, *part)?;
         }
     }
     let exchanges = exchanges(directory, &head)?;
     let (mut known, mut bodies) = (BTreeSet::new(), BTreeMap::new());
-    let mut room = BODIES_IN_MEMORY;
+    let mut room = IN_MEMORY;
     for exchange in &exchanges {
         for body in exchange.bodies() {
             if !known.insert(body.digest) {
@@ -126,7 +153,7 @@ fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
     let listed: BTreeSet<String> =
         listed.chain(known.iter().map(|digest| format!("{BODIES}/{}", digest.hex()))).collect();
     strays(directory, "", &listed, 0)?;
-    Ok(Tape { directory: directory.clone(), head, exchanges, bodies })
+    Ok(Tape { directory: directory.clone(), head, exchanges, parts, bodies })
 }
 
 fn spend(left: &mut u64, bytes: u64) -> Result<(), TapeFault> {
@@ -181,10 +208,8 @@ fn parse_head(bytes: &[u8]) -> Result<TapeHead, TapeFault> {
 
 fn open_part(directory: &AbsPath, name: &str) -> Result<(File, u64), TapeFault> {
     let failed = |cause| TapeFault::Read { part: name.to_owned(), cause };
-    let file = open_regular(directory.child(name).as_path()).map_err(failed)?;
-    let file = file.ok_or_else(|| TapeFault::Missing { part: name.to_owned() })?;
-    let length = file.metadata().map_err(failed)?.len();
-    Ok((file, length))
+    let opened = open_regular(directory.child(name).as_path()).map_err(failed)?;
+    opened.ok_or_else(|| TapeFault::Missing { part: name.to_owned() })
 }
 
 /// The bytes of a part, up to one byte more than its recorded length.
@@ -199,7 +224,7 @@ fn whole_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<impl Re
 fn check_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<(), TapeFault> {
     let digest = Digest::of_reader(&mut whole_part(directory, name, part)?)
         .map_err(|cause| TapeFault::Read { part: name.to_owned(), cause })?;
-    if digest == part.digest { Ok(()) } else { Err(TapeFault::Edited { part: name.to_owned() }) }
+    as_written(name, part, digest)
 }
 
 fn read_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<Vec<u8>, TapeFault> {
@@ -208,11 +233,11 @@ fn read_part(directory: &AbsPath, name: &str, part: TapePart) -> Result<Vec<u8>,
     whole_part(directory, name, part)?
         .read_to_end(&mut bytes)
         .map_err(|cause| TapeFault::Read { part: name.to_owned(), cause })?;
-    if Digest::of(&bytes) == part.digest {
-        Ok(bytes)
-    } else {
-        Err(TapeFault::Edited { part: name.to_owned() })
-    }
+    as_written(name, part, Digest::of(&bytes)).map(|()| bytes)
+}
+
+fn as_written(name: &str, part: TapePart, digest: Digest) -> Result<(), TapeFault> {
+    if digest == part.digest { Ok(()) } else { Err(TapeFault::Edited { part: name.to_owned() }) }
 }
 
 fn check_body(directory: &AbsPath, seq: u64, body: BodyRef) -> Result<(), TapeFault> {
@@ -239,7 +264,27 @@ fn exchanges(directory: &AbsPath, head: &TapeHead) -> Result<Vec<Exchange>, Tape
         return Err(TapeFault::TooLarge { limit: format!("{TAPE_EXCHANGES} exchanges") });
     }
     let (file, found) = open_part(directory, EXCHANGES)?;
-    let mut lines = BufReader::new(file.take(part.bytes.max(found).min(TAPE_BYTES)));
+    let mut file = file.take(part.bytes.max(found).min(TAPE_BYTES));
+    let out = if file.limit() <= IN_MEMORY {
+        let mut bytes = Vec::new();
+        let read = file.read_to_end(&mut bytes);
+        read.map_err(|cause| TapeFault::Read { part: EXCHANGES.to_owned(), cause })?;
+        let out = exchange_lines(&mut bytes.as_slice(), part, found)?;
+        as_written(EXCHANGES, part, Digest::of(&bytes))?;
+        out
+    } else {
+        let out = exchange_lines(&mut BufReader::new(file), part, found)?;
+        check_part(directory, EXCHANGES, part)?;
+        out
+    };
+    if out.len() as u64 != head.exchanges {
+        return Err(TapeFault::Edited { part: EXCHANGES.to_owned() });
+    }
+    Ok(out)
+}
+
+/// Reads the lines of a file that has `found` bytes.
+fn exchange_lines(lines: &mut impl BufRead, part: TapePart, found: u64) -> Result<Vec<Exchange>, TapeFault> {
     let mut out: Vec<Exchange> = Vec::new();
     let mut line = Vec::new();
     let truncated = || TapeFault::Truncated { part: EXCHANGES.to_owned(), found, wanted: part.bytes };
@@ -262,14 +307,7 @@ fn exchanges(directory: &AbsPath, head: &TapeHead) -> Result<Vec<Exchange>, Tape
         in_order(&out, &exchange)?;
         out.push(exchange);
     }
-    if found < part.bytes {
-        return Err(truncated());
-    }
-    check_part(directory, EXCHANGES, part)?;
-    if out.len() as u64 != head.exchanges {
-        return Err(TapeFault::Edited { part: EXCHANGES.to_owned() });
-    }
-    Ok(out)
+    if found < part.bytes { Err(truncated()) } else { Ok(out) }
 }
 
 fn long_or_edited(length: usize) -> TapeFault {

@@ -99,7 +99,7 @@ fn a_tape_comes_back() {
     let path = tape(base.path(), 3);
     let tape = Tape::open(&path).unwrap();
     assert_eq!(tape.exchanges.len(), 3);
-    assert_eq!(tape.body(tape.exchanges[2].request.body).unwrap(), b"request 2");
+    assert_eq!(tape.body(tape.exchanges[2].request.body).unwrap()[..], *b"request 2");
     assert_eq!(fs::read_dir(base.path()).unwrap().count(), 1, "nothing else is left");
     assert_eq!(fs::read_dir(path.child(BODIES)).unwrap().count(), 5, "a body is kept once");
 }

@@ -26,6 +26,7 @@ pub use deciders::{
 };
 pub use discover::{DiscoverError, scenario_files};
 pub use evidence::evidence;
+pub(crate) use evidence::evidence_of;
 pub use files::FilesWatch;
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone, skills};

@@ -3,7 +3,7 @@
 //! A cassette has no exchanges with the model, so no agent can be run from it. Facts that it does not contain are
 //! unknown, and a check that needs one is neither passed nor left out.
 
-use super::protocol::{Again, Answered, ProtocolError, ReadAgain, Way};
+use super::protocol::{Again, Answered, ProtocolError, ReadAgain, Said};
 use crate::suite::{LoadError, Scope, Trial, scenario_alone};
 use belljar_contract::{
     AbsPath, ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound, Metrics,
@@ -14,6 +14,7 @@ pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile
 use belljar_session::decider::{Chain, Parity, Scripted};
 use belljar_session::{By, Echo, MachineConfig, StateEvents};
 use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
 
 /// A fact that no cassette contains.
 pub const UNSAID: &str = "a cassette does not record the agent's exit status; after a result, 0 is assumed";
@@ -49,9 +50,9 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
     }
     // Evidence refers to the line of `events` that shows it.
     let (mut line, mut numbers) = (0, vec![0; again.seen.len()]);
-    while let Some((way, frame)) = again.lines.pop_front() {
-        line += u64::from(way == Way::In);
-        again.take(way, frame);
+    while let Some(said) = again.lines.pop_front() {
+        line += u64::from(matches!(said, Said::Agent(_)));
+        again.take(said);
         numbers.resize(again.seen.len(), line);
     }
     let outputs = again.machine.on_exit(GuestEnd::Code(0));
@@ -100,8 +101,7 @@ fn greeting(cassette: &Cassette) -> Option<&str> {
 
 /// The recorder did not ask the agent for state events; if they are there, they are used.
 fn config(cassette: &Cassette) -> MachineConfig {
-    let frame = |event: &Value| Frame::from_value(event.clone()).map(|frame| frame.body);
-    let has_state = cassette.events.iter().any(|event| matches!(frame(event), Ok(Inbound::State(_))));
+    let has_state = cassette.events.iter().any(|event| matches!(Inbound::of(event), Ok(Inbound::State(_))));
     MachineConfig {
         state_events: if has_state { StateEvents::Expected } else { StateEvents::Absent },
         echo: Echo::Absent,
@@ -121,18 +121,18 @@ fn guessed(trial: &Trial) -> Answered {
 }
 
 /// The frames in one order, with each answer after its question.
-fn lines(cassette: &Cassette, trial: &Trial, greeting: Option<&str>) -> Vec<(Way, Value)> {
+fn lines(cassette: &Cassette, trial: &Trial, greeting: Option<&str>) -> VecDeque<Said> {
     let sent = cassette.sent.as_deref().unwrap_or_default();
     let prompt = json!({"type": "user", "message": {"content": trial.scenario.prompt}});
     let mut said: Vec<&Value> = sent.iter().filter(|frame| frame["type"] == "user").collect();
     if said.is_empty() {
         said.push(&prompt);
     }
-    let mut out = Vec::new();
+    let mut out = VecDeque::new();
     for (at, frame) in said.into_iter().enumerate() {
         let uuid = format!("00000000-0000-4000-8000-{:012}", at + 1);
         let message = json!({"type": "user", "uuid": uuid, "message": {"content": message_text(frame)}});
-        out.push((Way::Out, message));
+        out.push_back(Said::Belljar(message));
     }
     for event in &cassette.events {
         let mut event = event.clone();
@@ -151,8 +151,8 @@ fn lines(cassette: &Cassette, trial: &Trial, greeting: Option<&str>) -> Vec<(Way
             sent.iter().find(|frame| frame.pointer("/response/request_id") == Some(&json!(id)))
         });
         let reply = reply.cloned();
-        out.push((Way::In, event));
-        out.extend(reply.map(|reply| (Way::Out, reply)));
+        out.push_back(Said::Agent(Frame::from_value(event)));
+        out.extend(reply.map(Said::Belljar));
     }
     out
 }

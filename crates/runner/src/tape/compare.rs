@@ -2,7 +2,7 @@
 
 use super::Tape;
 use super::show::conversation_label;
-use crate::suite::evidence;
+use crate::suite::evidence_of;
 use belljar_contract::{Exchange, Lane};
 use belljar_egress::tape::{Difference, differences, kept_answer, kept_request};
 use belljar_record::ReadError;
@@ -62,7 +62,8 @@ impl TapeDifference {
 /// If a part of them cannot be read.
 pub fn compare(left: &Tape, right: &Tape) -> Result<TapeDifference, CompareError> {
     let seen = |tape: &Tape| -> Result<Trace, ReadError> {
-        evidence(tape.directory(), Lane::Local).map(|(_, evidence)| Trace::of(&evidence))
+        let reader = tape.run();
+        Ok(Trace::of(&evidence_of(&reader, reader.read()?, Lane::Local)))
     };
     let (old, new) = (seen(left)?, seen(right)?);
     Ok(TapeDifference {

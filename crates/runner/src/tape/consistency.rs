@@ -3,11 +3,11 @@
 //! The digests of a tape can be recomputed after a change. But then the frames of the agent still have to agree with
 //! the exchanges with the model, as those of a real run do.
 
-use super::protocol::{self, Line, ProtocolError, Way};
+use super::protocol::{self, Line, ProtocolError, Said};
 use super::{Bodies, Tape, normalisers};
 use belljar_contract::{
-    Completeness, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock, claim_of_agent,
-    claim_of_belljar,
+    Completeness, Frame, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock,
+    claim_of_agent, claim_of_belljar, session_of,
 };
 use belljar_egress::model_log::{FrameNormaliser, exchanges_of_tape};
 use belljar_verdict::unvouched;
@@ -54,17 +54,18 @@ fn compared(tape: &Arc<Tape>, lines: &[Line]) -> Result<(Vec<FrameSeen>, Vec<Mod
 /// The claim of a frame, in the form of the tape's requests. `None` for a frame that claims nothing; the state machine
 /// ignores it as well.
 fn claimed(line: &Line, number: u64, normaliser: &FrameNormaliser) -> Option<FrameSeen> {
-    let Line { offset_ms, way, frame } = line;
-    let claim = match way {
-        Way::In => claim_of_agent,
-        Way::Out => claim_of_belljar,
+    let Line { offset_ms, said } = line;
+    let (frame, as_it_stands) = match said {
+        Said::Agent(Ok(frame)) => (&frame.raw, claim_of_agent(frame)?),
+        Said::Agent(Err(_)) => return None,
+        Said::Belljar(frame) => (frame, claim_of_belljar(frame)?),
     };
-    let as_it_stands = claim(frame)?;
-    let claim = match normaliser.frame(frame) {
-        Some(normalised) => claim(&normalised)?,
-        None => as_it_stands,
+    let claim = match (normaliser.frame(frame), said) {
+        (None, _) => as_it_stands,
+        (Some(settled), Said::Agent(_)) => claim_of_agent(&Frame::from_value(settled).ok()?)?,
+        (Some(settled), Said::Belljar(_)) => claim_of_belljar(&settled)?,
     };
-    Some(FrameSeen::new((number, *offset_ms), frame, claim))
+    Some(FrameSeen { line: number, offset_ms: *offset_ms, session: session_of(frame), claim })
 }
 
 /// The latest possible time of the first exchange: times on a tape count from it, those of frames from the start of the

@@ -49,6 +49,7 @@ use belljar_egress::gateway::Answer;
 use belljar_egress::tape::{KeepExchanges, Replay, ReplaySetup, Scrub, TapeBodies};
 use belljar_record::Redact;
 use belljar_record::tape::ExchangeLog;
+use std::borrow::Cow;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ fn normalisers(tape: &Tape) -> Result<Vec<Normaliser>, UnknownNormaliser> {
 struct Bodies(Arc<Tape>);
 
 impl TapeBodies for Bodies {
-    fn body(&self, body: BodyRef) -> io::Result<Vec<u8>> {
+    fn body(&self, body: BodyRef) -> io::Result<Cow<'_, [u8]>> {
         self.0.body(body)
     }
 }

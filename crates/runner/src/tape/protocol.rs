@@ -6,10 +6,11 @@
 use super::Tape;
 use super::consistency::model_evidence;
 use crate::session::conversation::Keeping;
-use crate::suite::{Trial, evidence};
+use crate::suite::{Trial, evidence_of};
 use belljar_contract::{
     AfterDeny, Completeness, ConversationEnd, Deadline, DialogReply, ElicitationReply, Event, Evidence,
-    Frame, Judgement, Lane, LimitKind, MessageId, Observation, ProtocolFlaw, RequestId, Seen, UserMessage,
+    Frame, FrameError, Judgement, Lane, LimitKind, MessageId, Observation, ProtocolFlaw, RequestId, Seen,
+    UserMessage,
 };
 use belljar_record::ReadError;
 use belljar_session::decider::Chain;
@@ -80,15 +81,18 @@ pub fn replay(tape: &Arc<Tape>, trial: &Trial) -> Result<ReadAgain, ProtocolErro
 
 /// Reads a tape again.
 pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolError> {
-    let (run, mut found) = evidence(tape.directory(), lane)?;
-    let recorded_end = found.end.clone().ok_or(ProtocolError::Missing { what: "end of the conversation" })?;
+    let reader = tape.run();
+    let run = reader.read()?;
+    let completeness = run.completeness.clone();
     let out_of_time = run
         .events
         .iter()
         .any(|record| matches!(record.event.known(), Some(Event::LimitReached { limit: LimitKind::Time })));
-    let lines = frames(&frames_text(tape)?)?;
+    let mut found = evidence_of(&reader, run, lane);
+    let recorded_end = found.end.clone().ok_or(ProtocolError::Missing { what: "end of the conversation" })?;
+    let lines = frames(tape)?;
     found.model = model_evidence(tape, &lines);
-    let lines = lines.into_iter().map(|Line { way, frame, .. }| (way, frame)).collect();
+    let lines = lines.into_iter().map(|line| line.said).collect();
     let place = |place: &belljar_contract::TapeSkillPlace| SkillPlace {
         name: place.name.clone(),
         directories: place.directories.clone(),
@@ -97,8 +101,8 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     let config = MachineConfig { skills, ..MachineConfig::default() };
     let mut again = Again::new(config, lines, Answered::recorded(&found.seen));
     again.begin();
-    while let Some((way, frame)) = again.lines.pop_front() {
-        again.take(way, frame);
+    while let Some(said) = again.lines.pop_front() {
+        again.take(said);
     }
     if out_of_time {
         let outputs = again.machine.on_deadline(Deadline::Run);
@@ -116,7 +120,7 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     });
     found.seen = fresh.collect();
     found.end = end;
-    Ok(ReadTape { evidence: found, completeness: run.completeness, mismatch })
+    Ok(ReadTape { evidence: found, completeness, mismatch })
 }
 
 fn mismatch(
@@ -140,38 +144,59 @@ fn mismatch(
     })
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+/// A line of the record of a conversation.
+pub(super) struct Line {
+    pub offset_ms: u64,
+    pub said: Said,
+}
+
+/// A frame, read once for the machine and for the comparison with the exchanges.
+pub(super) enum Said {
+    /// By the agent.
+    Agent(Result<Frame, FrameError>),
+    /// By belljar.
+    Belljar(Value),
+}
+
+#[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Way {
+enum Way {
     In,
     Out,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Line {
-    pub offset_ms: u64,
-    pub way: Way,
-    pub frame: Value,
+struct WrittenLine {
+    offset_ms: u64,
+    way: Way,
+    frame: Value,
 }
 
-fn frames_text(tape: &Tape) -> Result<String, ProtocolError> {
+impl From<WrittenLine> for Line {
+    fn from(WrittenLine { offset_ms, way, frame }: WrittenLine) -> Self {
+        let said = match way {
+            Way::In => Said::Agent(Frame::from_value(frame)),
+            Way::Out => Said::Belljar(frame),
+        };
+        Self { offset_ms, said }
+    }
+}
+
+/// The frames as they stand on the tape.
+fn frames(tape: &Tape) -> Result<Vec<Line>, ProtocolError> {
     let bytes = match tape.read("frames.jsonl") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(ProtocolError::Missing { what: "frames" });
         }
         bytes => bytes.map_err(ProtocolError::Frames)?,
     };
-    String::from_utf8(bytes).map_err(|error| ProtocolError::Frames(io::Error::other(error)))
-}
-
-/// The frames as they stand on the tape: exactly these values are compared with the exchanges.
-fn frames(text: &str) -> Result<Vec<Line>, ProtocolError> {
+    let text = std::str::from_utf8(&bytes).map_err(|error| ProtocolError::Frames(io::Error::other(error)))?;
     let mut out = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        let line = serde_json::from_str(line)
+        let line: WrittenLine = serde_json::from_str(line)
             .map_err(|error| ProtocolError::Line { line: number + 1, why: error.to_string() })?;
-        out.push(line);
+        out.push(Line::from(line));
     }
     if out.is_empty() { Err(ProtocolError::Missing { what: "frames" }) } else { Ok(out) }
 }
@@ -232,7 +257,7 @@ impl Answered {
 /// A conversation that is replayed from its frames.
 pub(super) struct Again {
     pub machine: Machine,
-    pub lines: VecDeque<(Way, Value)>,
+    pub lines: VecDeque<Said>,
     messages: VecDeque<UserMessage>,
     /// Questions that wait for their recorded answers.
     open: BTreeMap<String, Question>,
@@ -246,17 +271,19 @@ pub(super) struct Again {
 }
 
 impl Again {
-    pub fn new(config: MachineConfig, lines: Vec<(Way, Value)>, answered: Answered) -> Self {
-        let message = |(way, frame): &(Way, Value)| {
-            let said = *way == Way::Out && frame.get("type").and_then(Value::as_str) == Some("user");
-            let id = MessageId::new(frame.get("uuid")?.as_str()?).ok()?;
-            let text = frame.pointer("/message/content")?.as_str()?.to_owned();
-            said.then_some(UserMessage { id, text })
+    pub fn new(config: MachineConfig, lines: VecDeque<Said>, answered: Answered) -> Self {
+        let message = |said: &Said| match said {
+            Said::Belljar(frame) if frame.get("type").and_then(Value::as_str) == Some("user") => {
+                let id = MessageId::new(frame.get("uuid")?.as_str()?).ok()?;
+                let text = frame.pointer("/message/content")?.as_str()?.to_owned();
+                Some(UserMessage { id, text })
+            }
+            Said::Belljar(_) | Said::Agent(_) => None,
         };
         Self {
             machine: Machine::new(config),
             messages: lines.iter().filter_map(message).collect(),
-            lines: lines.into(),
+            lines,
             open: BTreeMap::new(),
             answered,
             seen: Vec::new(),
@@ -279,16 +306,16 @@ impl Again {
         self.carry_out(outputs);
     }
 
-    pub fn take(&mut self, way: Way, frame: Value) {
-        match way {
-            Way::In => {
-                let outputs = match Frame::from_value(frame) {
-                    Ok(frame) => self.machine.on_frame(&frame),
+    pub fn take(&mut self, said: Said) {
+        match said {
+            Said::Agent(frame) => {
+                let outputs = match frame {
+                    Ok(frame) => self.machine.on_frame(frame.body),
                     Err(error) => self.machine.on_unread(error.to_string()),
                 };
                 self.carry_out(outputs);
             }
-            Way::Out => self.answer_with(&frame),
+            Said::Belljar(frame) => self.answer_with(&frame),
         }
     }
 
@@ -321,12 +348,13 @@ impl Again {
         {
             self.observe(what);
         }
-        let next = match self.lines.front() {
-            Some((Way::Out, frame)) if replies_to(frame) == Some(request.as_str()) => frame.clone(),
-            _ => return,
+        let answers = |said: &mut Said| match said {
+            Said::Belljar(frame) => replies_to(frame) == Some(request.as_str()),
+            Said::Agent(_) => false,
         };
-        self.lines.pop_front();
-        self.answer_with(&next);
+        if let Some(said) = self.lines.pop_front_if(answers) {
+            self.take(said);
+        }
     }
 
     fn answer_with(&mut self, frame: &Value) {

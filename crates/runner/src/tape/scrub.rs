@@ -9,10 +9,11 @@ use belljar_contract::{BodyRef, ConversationKey, Digest, Exchange, Logged, Run};
 use belljar_egress::tape::{
     ChangedAnswer, Private, answer_without, first_message, request_without, text_without, value_without,
 };
+use belljar_record::ReadError;
 use belljar_record::tape::{BODIES, EXCHANGES, ExchangeLog, Listed, TapeDraft};
-use belljar_record::{ReadError, RunReader};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 
@@ -106,7 +107,7 @@ fn rewritten(
     if let Some(answer) = &mut fresh.answer {
         let body = tape.body(answer.body)?;
         let (body, chunks) = match answer_without(&body, &answer.chunks, kinds) {
-            Some(ChangedAnswer { body, chunks }) => (body, chunks),
+            Some(ChangedAnswer { body, chunks }) => (Cow::Owned(body), chunks),
             None => (body, answer.chunks.clone()),
         };
         let kept: BodyRef = log.body(&body)?;
@@ -116,7 +117,7 @@ fn rewritten(
 }
 
 fn record(tape: &Tape, kinds: &[Private]) -> Result<Run, ScrubError> {
-    let mut run = RunReader::new(tape.directory().clone()).read()?;
+    let mut run = tape.run().read()?;
     run.head = without(&run.head, "run.json", kinds)?;
     run.result = run.result.map(|result| without(&result, "result.json", kinds)).transpose()?;
     for record in &mut run.events {

@@ -221,7 +221,7 @@ impl Talk {
         let outputs = match item {
             Item::Frame(frame) => {
                 self.record.line("in", &frame.raw);
-                self.machine.on_frame(&frame)
+                self.machine.on_frame(frame.body)
             }
             Item::Noise { line, why } => panic!("{why}: {}", String::from_utf8_lossy(&line)),
             Item::Oversized { .. } | Item::CutOff { .. } => self.machine.on_unread("cut"),

@@ -87,7 +87,7 @@ impl Tally {
     }
 }
 
-pub(super) fn outcome(frame: &ResultFrame) -> TurnOutcome {
+pub(super) fn outcome(frame: ResultFrame) -> TurnOutcome {
     let ResultFrame {
         is_error,
         subtype,
@@ -102,15 +102,15 @@ pub(super) fn outcome(frame: &ResultFrame) -> TurnOutcome {
         structured,
     } = frame;
     TurnOutcome {
-        is_error: *is_error,
-        subtype: subtype.clone(),
-        text: text.clone(),
-        api_error_status: *api_error_status,
-        terminal_reason: terminal_reason.clone(),
-        turns: *turns,
-        usage: *usage,
-        total_cost_micros_usd: *total_cost_micros_usd,
-        denied_tools: denied_tools.clone(),
-        structured: structured.clone(),
+        is_error,
+        subtype,
+        text,
+        api_error_status,
+        terminal_reason,
+        turns,
+        usage,
+        total_cost_micros_usd,
+        denied_tools,
+        structured,
     }
 }

@@ -4,8 +4,8 @@ use belljar_contract::{AfterDeny, HookPermission, SkillWay};
 use proptest::prelude::*;
 use serde_json::json;
 
-fn frame(value: Value) -> Frame {
-    Frame::from_value(value).unwrap()
+fn frame(value: Value) -> Inbound {
+    Inbound::of(&value).unwrap()
 }
 
 fn id(text: &str) -> RequestId {
@@ -25,33 +25,33 @@ fn answer(request: &str, value: AnswerValue) -> Command {
     Command::Answer { request: id(request), answer: Answer { value, ..allow() } }
 }
 
-fn result(is_error: bool) -> Frame {
+fn result(is_error: bool) -> Inbound {
     // The word says success in both cases, as the agent does when the model's service fails.
     frame(
         json!({"type": "result", "subtype": "success", "is_error": is_error, "result": "r", "session_id": "s"}),
     )
 }
 
-fn can_use(request: &str, tool: &str, input: Value) -> Frame {
+fn can_use(request: &str, tool: &str, input: Value) -> Inbound {
     frame(json!({"type": "control_request", "request_id": request,
         "request": {"subtype": "can_use_tool", "tool_name": tool, "input": input}}))
 }
 
-fn asked(request: &str) -> Frame {
+fn asked(request: &str) -> Inbound {
     can_use(request, "Bash", json!({"command": "x"}))
 }
 
-fn echo(number: &str) -> Frame {
+fn echo(number: &str) -> Inbound {
     frame(
         json!({"type": "user", "isReplay": true, "uuid": number, "message": {"role": "user", "content": "x"}}),
     )
 }
 
-fn cancel(request: &str) -> Frame {
+fn cancel(request: &str) -> Inbound {
     frame(json!({"type": "control_cancel_request", "request_id": request}))
 }
 
-fn idle() -> Frame {
+fn idle() -> Inbound {
     frame(json!({"type": "system", "subtype": "session_state_changed", "state": "idle"}))
 }
 
@@ -59,7 +59,7 @@ fn idle() -> Frame {
 fn begun() -> Machine {
     let mut machine = Machine::new(MachineConfig::default());
     machine.on_command(say("m1", "go"));
-    machine.on_frame(&echo("m1"));
+    machine.on_frame(echo("m1"));
     machine
 }
 
@@ -87,12 +87,12 @@ fn sent(outputs: &[Output]) -> Vec<Value> {
 
 #[test]
 fn only_a_good_result_and_a_good_exit_are_a_success() {
-    let good = |frames: &[Frame], exit| {
+    let good = |frames: &[Inbound], exit| {
         let mut machine = begun();
-        frames.iter().for_each(|frame| drop(machine.on_frame(frame)));
+        frames.iter().for_each(|frame| drop(machine.on_frame(frame.clone())));
         ending(machine.on_exit(exit)).failure
     };
-    let failed = |frames: &[Frame], exit, expected| {
+    let failed = |frames: &[Inbound], exit, expected| {
         assert_eq!(good(frames, exit), Some(expected), "{frames:?}");
     };
     let (yes, no) = (result(false), result(true));
@@ -131,9 +131,9 @@ fn only_a_good_result_and_a_good_exit_are_a_success() {
 fn a_message_that_was_not_taken_up_is_missed() {
     let mut machine = begun();
     machine.on_command(say("m2", "and"));
-    machine.on_frame(&result(false));
+    machine.on_frame(result(false));
     assert_eq!(
-        machine.on_frame(&idle()).last(),
+        machine.on_frame(idle()).last(),
         Some(&Output::Observe(Observation::StateChanged { state: belljar_contract::SessionState::Idle }))
     );
     let ended = ending(machine.on_exit(GuestEnd::Code(0)));
@@ -142,9 +142,9 @@ fn a_message_that_was_not_taken_up_is_missed() {
 
     let mut machine = begun();
     machine.on_command(say("m2", "and"));
-    machine.on_frame(&echo("m2"));
-    machine.on_frame(&result(false));
-    assert_eq!(machine.on_frame(&idle()).last(), Some(&Output::Idle), "two messages, one turn");
+    machine.on_frame(echo("m2"));
+    machine.on_frame(result(false));
+    assert_eq!(machine.on_frame(idle()).last(), Some(&Output::Idle), "two messages, one turn");
     assert_eq!(ending(machine.on_exit(GuestEnd::Code(0))).failure, None);
 
     let mut machine = begun();
@@ -168,17 +168,17 @@ fn messages_wait_for_the_handshake_and_so_does_the_end_of_the_input() {
     assert_eq!(machine.on_command(say("m2", "go")), [Output::Dropped(Dropped::Closed)]);
     let ready = frame(json!({"type": "control_response", "response": {"subtype": "success",
         "request_id": "belljar-1", "response": {"commands": [{"name": "clear"}], "models": [{"value": "m"}]}}}));
-    let outputs = machine.on_frame(&ready);
+    let outputs = machine.on_frame(ready.clone());
     assert_eq!(sent(&outputs)[0]["message"]["content"], "go");
     assert_eq!(outputs.last(), Some(&Output::CloseInput));
     assert_eq!(machine.on_command(Command::Interrupt), [Output::Dropped(Dropped::Closed)]);
-    let again = machine.on_frame(&ready);
+    let again = machine.on_frame(ready);
     assert!(matches!(again[..], [Output::Observe(Observation::Flawed(ProtocolFlaw::StrayResponse { .. }))]));
 
     let mut machine = Machine::new(MachineConfig::default());
     machine.on_command(Command::Begin);
     let refused = json!({"subtype": "error", "request_id": "belljar-1", "error": "no"});
-    let outputs = machine.on_frame(&frame(json!({"type": "control_response", "response": refused})));
+    let outputs = machine.on_frame(frame(json!({"type": "control_response", "response": refused})));
     assert_eq!(outputs.last(), Some(&Output::Terminate));
     assert_eq!(
         failure(&mut machine, GuestEnd::Code(0)),
@@ -190,9 +190,9 @@ fn messages_wait_for_the_handshake_and_so_does_the_end_of_the_input() {
 fn a_question_is_answered_once_and_in_any_order() {
     let mut machine = begun();
     for request in ["a", "b", "c"] {
-        assert!(matches!(machine.on_frame(&asked(request)).last(), Some(Output::Ask { .. })));
+        assert!(matches!(machine.on_frame(asked(request)).last(), Some(Output::Ask { .. })));
     }
-    let repeated = machine.on_frame(&asked("b"));
+    let repeated = machine.on_frame(asked("b"));
     assert_eq!(
         repeated,
         [Output::Observe(Observation::Flawed(ProtocolFlaw::RepeatedQuestion { request: id("b") }))]
@@ -202,7 +202,7 @@ fn a_question_is_answered_once_and_in_any_order() {
         machine.on_command(answer("c", allow().value)),
         [Output::Dropped(Dropped::Settled { request: id("c") })]
     );
-    assert_eq!(machine.on_frame(&cancel("a"))[0], Output::Withdrawn { request: id("a") });
+    assert_eq!(machine.on_frame(cancel("a"))[0], Output::Withdrawn { request: id("a") });
     assert_eq!(
         machine.on_command(answer("a", allow().value)),
         [Output::Dropped(Dropped::Settled { request: id("a") })]
@@ -213,9 +213,9 @@ fn a_question_is_answered_once_and_in_any_order() {
     );
     assert_eq!(sent(&machine.on_command(answer("b", allow().value))).len(), 1);
     for settled in ["a", "b", "c"] {
-        assert!(sent(&machine.on_frame(&asked(settled))).is_empty(), "an old id is not asked again");
+        assert!(sent(&machine.on_frame(asked(settled))).is_empty(), "an old id is not asked again");
     }
-    assert!(machine.on_frame(&cancel("b")).is_empty(), "answer and withdrawal met on their way");
+    assert!(machine.on_frame(cancel("b")).is_empty(), "answer and withdrawal met on their way");
     assert_eq!(machine.pending().count(), 0);
 }
 
@@ -225,9 +225,9 @@ fn answers_that_would_be_misread_are_not_sent() {
     let questions = json!({"questions": [
         {"question": "One?", "header": "h", "multiSelect": false, "options": [{"label": "A"}, {"label": "B"}]},
         {"question": "Many?", "header": "h", "multiSelect": true, "options": [{"label": "A"}, {"label": "B"}]}]});
-    machine.on_frame(&asked("tool"));
-    machine.on_frame(&can_use("gate", "AskUserQuestion", questions.clone()));
-    machine.on_frame(&can_use("bad", "AskUserQuestion", json!({"questions": [{"header": "only"}]})));
+    machine.on_frame(asked("tool"));
+    machine.on_frame(can_use("gate", "AskUserQuestion", questions.clone()));
+    machine.on_frame(can_use("bad", "AskUserQuestion", json!({"questions": [{"header": "only"}]})));
     let labels = |labels: &[&str]| Chosen::Labels(labels.iter().map(|label| (*label).to_owned()).collect());
     let deny = |message: &str| AnswerValue::Deny { message: message.to_owned(), then: AfterDeny::GoOn };
     let rule = json!({"type": "setMode", "mode": "bypassPermissions", "destination": "session"});
@@ -262,22 +262,22 @@ fn what_is_not_known_is_refused_and_noted() {
     let mut machine = begun();
     let request =
         |request: Value| frame(json!({"type": "control_request", "request_id": "r", "request": request}));
-    let outputs = machine.on_frame(&request(json!({"subtype": "sing"})));
+    let outputs = machine.on_frame(request(json!({"subtype": "sing"})));
     assert!(matches!(outputs[0], Output::Observe(Observation::Flawed(ProtocolFlaw::UnknownQuestion { .. }))));
     assert_eq!(
         sent(&outputs)[0]["response"],
         json!({"subtype": "error", "request_id": "r", "error": "unsupported control request subtype: sing"})
     );
-    assert!(sent(&machine.on_frame(&request(json!({"subtype": "sing"})))).is_empty());
-    let outputs = machine.on_frame(&frame(json!({"type": "comet"})));
+    assert!(sent(&machine.on_frame(request(json!({"subtype": "sing"})))).is_empty());
+    let outputs = machine.on_frame(frame(json!({"type": "comet"})));
     assert_eq!(outputs, [Output::Observe(Observation::UnknownFrame { frame: "comet".to_owned() })]);
     machine.on_unread("not a frame");
-    machine.on_frame(&cancel("nothing"));
-    machine.on_frame(&result(false));
+    machine.on_frame(cancel("nothing"));
+    machine.on_frame(result(false));
     let ended = ending(machine.on_exit(GuestEnd::Code(0)));
     assert_eq!((ended.unread, ended.flaws), (1, 4));
     assert!(matches!(
-        machine.on_frame(&result(false))[..],
+        machine.on_frame(result(false))[..],
         [Output::Observe(Observation::Flawed(ProtocolFlaw::FrameAfterExit))]
     ));
     assert!(machine.on_exit(GuestEnd::Code(0)).is_empty());
@@ -316,7 +316,7 @@ fn hooks_and_servers_answer_as_declared() {
     let mut next = 0;
     let mut ask = |machine: &mut Machine, request: Value| {
         next += 1;
-        machine.on_frame(&frame(
+        machine.on_frame(frame(
             json!({"type": "control_request", "request_id": format!("r{next}"), "request": request}),
         ))
     };
@@ -352,7 +352,7 @@ fn a_deadline_is_a_failure_whatever_comes_after() {
         let outputs = machine.on_deadline(deadline);
         assert_eq!(!sent(&outputs).is_empty(), interrupts);
         assert_eq!(outputs == [Output::Terminate], !interrupts);
-        machine.on_frame(&result(false));
+        machine.on_frame(result(false));
         assert_eq!(failure(&mut machine, GuestEnd::Code(0)), ConversationFailure::Deadline { deadline });
     }
 }
@@ -363,9 +363,9 @@ fn a_run_cannot_ask_without_end() {
     for number in 1..100_000 {
         machine.ledger.settle(&id(&format!("r{number}")));
     }
-    assert!(matches!(machine.on_frame(&asked("one")).last(), Some(Output::Ask { .. })));
-    assert_eq!(machine.on_frame(&asked("one too many")).last(), Some(&Output::Terminate));
-    machine.on_frame(&result(false));
+    assert!(matches!(machine.on_frame(asked("one")).last(), Some(Output::Ask { .. })));
+    assert_eq!(machine.on_frame(asked("one too many")).last(), Some(&Output::Terminate));
+    machine.on_frame(result(false));
     assert_eq!(failure(&mut machine, GuestEnd::Code(0)), ConversationFailure::TooManyQuestions);
 }
 
@@ -380,14 +380,14 @@ fn a_refused_call_puts_no_skill_to_use() {
     ));
     for (call, is_error) in [("c1", true), ("c2", false)] {
         let content = json!([{"type": "tool_use", "id": call, "name": "Skill", "input": {"skill": "notes"}}]);
-        machine.on_frame(&frame(json!({"type": "assistant", "message": {"content": content}})));
+        machine.on_frame(frame(json!({"type": "assistant", "message": {"content": content}})));
         let content =
             json!([{"type": "tool_result", "tool_use_id": call, "is_error": is_error, "content": "x"}]);
-        let outputs = machine.on_frame(&frame(json!({"type": "user", "message": {"content": content}})));
+        let outputs = machine.on_frame(frame(json!({"type": "user", "message": {"content": content}})));
         assert_eq!(outputs.len(), if is_error { 1 } else { 2 }, "{outputs:?}");
     }
     let stray = json!([{"type": "tool_result", "tool_use_id": "c2", "content": "x"}]);
-    let outputs = machine.on_frame(&frame(json!({"type": "user", "message": {"content": stray}})));
+    let outputs = machine.on_frame(frame(json!({"type": "user", "message": {"content": stray}})));
     assert!(matches!(outputs[0], Output::Observe(Observation::Flawed(ProtocolFlaw::StrayResult { .. }))));
 }
 
@@ -480,10 +480,10 @@ fn live_through(steps: &[Step], exit: GuestEnd, echo: Echo) {
         let outputs = match step {
             Step::Frame(value) => {
                 let frame = frame(value.clone());
-                if let Inbound::Request { id, .. } = &frame.body {
+                if let Inbound::Request { id, .. } = &frame {
                     asked.insert(id.clone());
                 }
-                match &frame.body {
+                match &frame {
                     Inbound::Result(result) => {
                         last_result = Some(result.is_error);
                         speaks_since_result = false;
@@ -491,7 +491,7 @@ fn live_through(steps: &[Step], exit: GuestEnd, echo: Echo) {
                     Inbound::Assistant(_) | Inbound::Init(_) => speaks_since_result = true,
                     _ => {}
                 }
-                machine.on_frame(&frame)
+                machine.on_frame(frame)
             }
             Step::Command(command) => machine.on_command(command.clone()),
             Step::Deadline(deadline) => machine.on_deadline(*deadline),

@@ -18,9 +18,9 @@ pub use skill::SkillPlace;
 
 use crate::question::{Answer, AnswerError, Question};
 use belljar_contract::{
-    ConversationEnd, ConversationFailure, Deadline, Frame, GuestEnd, HookReply, HookSubscription,
-    HostRequest, Inbound, Initialize, MessageId, Observation, Outbound, PermissionMode, ProtocolFlaw, Reply,
-    RequestId, SessionId, UserMessage,
+    ConversationEnd, ConversationFailure, Deadline, GuestEnd, HookReply, HookSubscription, HostRequest,
+    Inbound, Initialize, MessageId, Observation, Outbound, PermissionMode, ProtocolFlaw, Reply, RequestId,
+    SessionId, UserMessage,
 };
 use calls::Calls;
 use ending::Tally;
@@ -341,52 +341,38 @@ impl Machine {
     }
 
     /// The agent said something.
-    pub fn on_frame(&mut self, frame: &Frame) -> Vec<Output> {
+    pub fn on_frame(&mut self, frame: Inbound) -> Vec<Output> {
         let mut out = Vec::new();
         if self.phase == Phase::Ended {
             self.flaw(ProtocolFlaw::FrameAfterExit, &mut out);
             return out;
         }
-        match &frame.body {
+        match frame {
             Inbound::Init(init) => self.on_init(init, &mut out),
-            Inbound::State(state) => self.on_state(*state, &mut out),
+            Inbound::State(state) => self.on_state(state, &mut out),
             Inbound::Task(task) => out.extend(self.tasks.on_frame(task).map(Output::Observe)),
             Inbound::Compacted => out.push(Output::Observe(Observation::Compacted)),
             Inbound::Assistant(assistant) => self.on_assistant(assistant, &mut out),
             Inbound::User(user) => self.on_user(user, &mut out),
-            Inbound::Result(result) => self.on_result(result, &mut out),
-            Inbound::Request { id, request } => self.on_request(id.clone(), request.clone(), &mut out),
+            Inbound::Result(result) => self.on_result(*result, &mut out),
+            Inbound::Request { id, request } => self.on_request(id, request, &mut out),
             Inbound::Response(reply) => self.on_response(reply, &mut out),
             Inbound::Cancel { id } => self.on_cancel(id, &mut out),
             Inbound::Hook { event, name, outcome, exit_code, text } => {
-                out.push(Output::Observe(Observation::HookRan {
-                    event: event.clone(),
-                    name: name.clone(),
-                    outcome: outcome.clone(),
-                    exit_code: *exit_code,
-                    text: text.clone(),
-                }));
+                out.push(Output::Observe(Observation::HookRan { event, name, outcome, exit_code, text }));
             }
             Inbound::Refused { tool, call, reason } => {
-                out.push(Output::Observe(Observation::CallRefused {
-                    tool: tool.clone(),
-                    call: call.clone(),
-                    reason: reason.clone(),
-                }));
+                out.push(Output::Observe(Observation::CallRefused { tool, call, reason }));
             }
             Inbound::Retry { attempt, status, error } => {
-                out.push(Output::Observe(Observation::Retried {
-                    attempt: *attempt,
-                    status: *status,
-                    error: error.clone(),
-                }));
+                out.push(Output::Observe(Observation::Retried { attempt, status, error }));
             }
             Inbound::StreamEvent | Inbound::KeepAlive | Inbound::System { .. } => {}
             Inbound::Unknown { kind } => {
-                out.push(Output::Observe(Observation::UnknownFrame { frame: kind.clone() }));
+                out.push(Output::Observe(Observation::UnknownFrame { frame: kind }));
             }
             Inbound::Malformed { kind, why } => {
-                self.flaw(ProtocolFlaw::MalformedFrame { frame: kind.clone(), why: why.clone() }, &mut out);
+                self.flaw(ProtocolFlaw::MalformedFrame { frame: kind, why }, &mut out);
             }
         }
         out

@@ -13,30 +13,21 @@ const SUB_AGENT: &str = "local_agent";
 pub(super) struct Tasks(BTreeMap<String, Option<CallId>>);
 
 impl Tasks {
-    pub fn on_frame(&mut self, frame: &TaskFrame) -> Option<Observation> {
+    pub fn on_frame(&mut self, frame: TaskFrame) -> Option<Observation> {
         let TaskFrame { task, call, step } = frame;
         match step {
             TaskStep::Started { kind, agent, description } => {
                 let is_sub_agent = kind.as_deref() == Some(SUB_AGENT) || (kind.is_none() && agent.is_some());
-                if !is_sub_agent || self.0.contains_key(task) || self.0.len() >= MOST_RUNNING {
+                if !is_sub_agent || self.0.contains_key(&task) || self.0.len() >= MOST_RUNNING {
                     return None;
                 }
                 self.0.insert(task.clone(), call.clone());
-                Some(Observation::SubAgentStarted {
-                    task: task.clone(),
-                    call: call.clone(),
-                    agent: agent.clone(),
-                    description: description.clone(),
-                })
+                Some(Observation::SubAgentStarted { task, call, agent, description })
             }
             TaskStep::Progressed => None,
             TaskStep::Notified { status } => {
-                let begun_by = self.0.remove(task)?;
-                Some(Observation::SubAgentEnded {
-                    task: task.clone(),
-                    call: call.clone().or(begun_by),
-                    status: status.clone(),
-                })
+                let begun_by = self.0.remove(&task)?;
+                Some(Observation::SubAgentEnded { task, call: call.or(begun_by), status })
             }
         }
     }

@@ -7,13 +7,13 @@ use super::{
 use crate::question::{AnswerValue, By, Question};
 use belljar_contract::{
     AgentRequest, AssistantFrame, Block, CallId, ConversationFailure, HostReply, HostRequest, InitFrame,
-    Observation, Outbound, ProtocolFlaw, Reply, RequestId, ResultFrame, SYNTHETIC_MODEL, SessionId,
-    SessionState, Speaker, UserFrame,
+    MessageId, Observation, Outbound, ProtocolFlaw, Reply, RequestId, ResultFrame, SYNTHETIC_MODEL,
+    SessionId, SessionState, Speaker, UserFrame,
 };
 use serde_json::Value;
 
 impl Machine {
-    pub(super) fn on_init(&mut self, init: &InitFrame, out: &mut Vec<Output>) {
+    pub(super) fn on_init(&mut self, init: InitFrame, out: &mut Vec<Output>) {
         // Said at the start of each turn, and again when a message is answered without the model.
         self.tally.turn_opens();
         if self.session.as_ref() == Some(&init.session) {
@@ -23,13 +23,13 @@ impl Machine {
             init;
         self.session = Some(session.clone());
         out.push(Output::Observe(Observation::ConversationBegan {
-            session: session.clone(),
-            version: version.clone(),
-            model: model.clone(),
-            permission_mode: permission_mode.clone(),
-            tools: tools.clone(),
-            servers: servers.clone(),
-            skills: skills.clone(),
+            session,
+            version,
+            model,
+            permission_mode,
+            tools,
+            servers,
+            skills,
         }));
     }
 
@@ -49,8 +49,8 @@ impl Machine {
         }
     }
 
-    pub(super) fn on_assistant(&mut self, frame: &AssistantFrame, out: &mut Vec<Output>) {
-        let by = speaker(frame.parent.as_ref());
+    pub(super) fn on_assistant(&mut self, frame: AssistantFrame, out: &mut Vec<Output>) {
+        let by = speaker(frame.parent);
         if self.tally.comes_after_result() {
             out.push(Output::Observe(Observation::AfterResult { frame: "assistant".to_owned() }));
         }
@@ -59,26 +59,22 @@ impl Machine {
         }
         // What the agent wrote itself, such as the text of an error, is not the model's word.
         let is_synthetic = frame.model.as_deref() == Some(SYNTHETIC_MODEL);
-        for block in &frame.blocks {
+        for block in frame.blocks {
+            let by = by.clone();
             match block {
                 Block::Text(text) if is_synthetic => {
-                    out.push(Output::Observe(Observation::Noted { by: by.clone(), text: text.clone() }));
+                    out.push(Output::Observe(Observation::Noted { by, text }));
                 }
                 Block::Text(text) => {
-                    out.push(Output::Observe(Observation::Said { by: by.clone(), text: text.clone() }));
+                    out.push(Output::Observe(Observation::Said { by, text }));
                 }
                 Block::Thinking(text) => {
-                    out.push(Output::Observe(Observation::Thought { by: by.clone(), text: text.clone() }));
+                    out.push(Output::Observe(Observation::Thought { by, text }));
                 }
                 Block::ToolUse { call, tool, input } => {
-                    let uses = skill::uses(&self.config.skills, tool, input);
-                    self.calls.called(call, tool, &by, uses);
-                    out.push(Output::Observe(Observation::ToolCalled {
-                        by: by.clone(),
-                        call: call.clone(),
-                        tool: tool.clone(),
-                        input: input.clone(),
-                    }));
+                    let uses = skill::uses(&self.config.skills, &tool, &input);
+                    self.calls.called(&call, &tool, &by, uses);
+                    out.push(Output::Observe(Observation::ToolCalled { by, call, tool, input }));
                 }
                 // The model does not return results; a block of another type is in the raw frame.
                 Block::ToolResult { .. } | Block::Other { .. } => {}
@@ -86,19 +82,19 @@ impl Machine {
         }
     }
 
-    pub(super) fn on_user(&mut self, frame: &UserFrame, out: &mut Vec<Output>) {
+    pub(super) fn on_user(&mut self, frame: UserFrame, out: &mut Vec<Output>) {
         if frame.is_replay {
-            self.on_echo(frame, out);
+            self.on_echo(frame.message, out);
             return;
         }
-        let by = speaker(frame.parent.as_ref());
-        for block in &frame.blocks {
+        let by = speaker(frame.parent);
+        for block in frame.blocks {
             match block {
                 Block::ToolResult { call, text, is_error } => {
-                    self.on_tool_result(&by, call, text, *is_error, out);
+                    self.on_tool_result(by.clone(), call, text, is_error, out);
                 }
                 Block::Text(text) if frame.is_synthetic => {
-                    out.extend(skill::loaded(&self.config.skills, text).map(Output::Observe));
+                    out.extend(skill::loaded(&self.config.skills, &text).map(Output::Observe));
                 }
                 // What a sub-agent is told, notes of an interruption, output of local commands.
                 Block::Text(_) | Block::Thinking(_) | Block::ToolUse { .. } | Block::Other { .. } => {}
@@ -107,44 +103,38 @@ impl Machine {
     }
 
     /// A message was taken up. Only an id that was sent counts: the agent repeats its own notes in the same way.
-    fn on_echo(&mut self, frame: &UserFrame, out: &mut Vec<Output>) {
-        let Some(message) = frame.message.as_ref().filter(|message| self.untaken.echoed(message)) else {
-            return;
-        };
+    fn on_echo(&mut self, message: Option<MessageId>, out: &mut Vec<Output>) {
+        let Some(message) = message.filter(|message| self.untaken.echoed(message)) else { return };
         self.tally.turn_opens();
-        out.push(Output::Observe(Observation::MessageTaken { message: message.clone() }));
+        out.push(Output::Observe(Observation::MessageTaken { message }));
     }
 
     fn on_tool_result(
         &mut self,
-        by: &Speaker,
-        call: &CallId,
-        text: &str,
+        by: Speaker,
+        call: CallId,
+        text: String,
         is_error: bool,
         out: &mut Vec<Output>,
     ) {
-        let known = self.calls.returned(call);
+        let known = self.calls.returned(&call);
         if known.is_none() {
             self.flaw(ProtocolFlaw::StrayResult { call: call.clone() }, out);
         }
         let (tool, uses) = known.map_or((None, Vec::new()), |known| (Some(known.tool), known.uses));
-        out.push(Output::Observe(Observation::ToolReturned {
+        let activated = uses.into_iter().map(|(skill, way)| Observation::SkillActivated {
+            skill,
+            way,
             by: by.clone(),
-            call: call.clone(),
-            tool,
-            text: text.to_owned(),
-            is_error,
-        }));
+            call: Some(call.clone()),
+        });
         // A call that was refused or failed put nothing to use.
-        if !is_error {
-            out.extend(uses.into_iter().map(|(skill, way)| {
-                let call = Some(call.clone());
-                Output::Observe(Observation::SkillActivated { skill, way, by: by.clone(), call })
-            }));
-        }
+        let activated: Vec<Observation> = activated.filter(|_| !is_error).collect();
+        out.push(Output::Observe(Observation::ToolReturned { by, call, tool, text, is_error }));
+        out.extend(activated.into_iter().map(Output::Observe));
     }
 
-    pub(super) fn on_result(&mut self, frame: &ResultFrame, out: &mut Vec<Output>) {
+    pub(super) fn on_result(&mut self, frame: ResultFrame, out: &mut Vec<Output>) {
         self.note_session(frame.session.as_ref(), out);
         let taken = self.untaken.turn_ended(frame.is_error);
         out.extend(taken.map(|message| Output::Observe(Observation::MessageTaken { message })));
@@ -279,26 +269,26 @@ impl Machine {
         }
     }
 
-    pub(super) fn on_cancel(&mut self, id: &RequestId, out: &mut Vec<Output>) {
-        match self.ledger.entry(id) {
+    pub(super) fn on_cancel(&mut self, id: RequestId, out: &mut Vec<Output>) {
+        match self.ledger.entry(&id) {
             Entry::Pending(_) => {
-                self.ledger.settle(id);
+                self.ledger.settle(&id);
                 out.push(Output::Withdrawn { request: id.clone() });
-                out.push(Output::Observe(Observation::Withdrawn { request: id.clone() }));
+                out.push(Output::Observe(Observation::Withdrawn { request: id }));
             }
             // The answer and the withdrawal met on their way.
             Entry::Settled => {}
-            Entry::Unknown => self.flaw(ProtocolFlaw::StrayWithdrawal { request: id.clone() }, out),
+            Entry::Unknown => self.flaw(ProtocolFlaw::StrayWithdrawal { request: id }, out),
         }
     }
 
-    pub(super) fn on_response(&mut self, reply: &HostReply, out: &mut Vec<Output>) {
+    pub(super) fn on_response(&mut self, reply: HostReply, out: &mut Vec<Output>) {
         let Some(request) = self.requested.remove(&reply.request) else {
             match self.ledger.entry(&reply.request) {
                 // An agent that repeats messages repeats the answers it was given, too.
                 Entry::Settled => {}
                 Entry::Unknown | Entry::Pending(_) => {
-                    self.flaw(ProtocolFlaw::StrayResponse { request: reply.request.clone() }, out);
+                    self.flaw(ProtocolFlaw::StrayResponse { request: reply.request }, out);
                 }
             }
             return;
@@ -351,6 +341,6 @@ enum OwnAnswer {
     Value(AnswerValue, String),
 }
 
-fn speaker(parent: Option<&CallId>) -> Speaker {
-    parent.map_or(Speaker::Main, |call| Speaker::SubAgent { call: call.clone() })
+fn speaker(parent: Option<CallId>) -> Speaker {
+    parent.map_or(Speaker::Main, |call| Speaker::SubAgent { call })
 }

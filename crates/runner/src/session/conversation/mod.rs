@@ -15,8 +15,8 @@ pub(crate) use texts::Keeping;
 
 use crate::session::console::{Console, Emit, Interrupt, Pumped};
 use belljar_contract::{
-    Deadline, Digest, Event, GuestEnd, MessageId, Observation, ProtocolFlaw, RequestId, RunId, SessionState,
-    Speaker, UserMessage,
+    Deadline, Digest, Event, Frame, GuestEnd, MessageId, Observation, ProtocolFlaw, RequestId, RunId,
+    SessionState, Speaker, UserMessage,
 };
 use belljar_record::{AgentStderr, FrameLog, FrameWay};
 use belljar_sandbox::{StreamEnd, Streams};
@@ -212,9 +212,10 @@ impl Talk {
     fn take_item(&mut self, item: Item, emit: Emit<'_>) {
         let outputs = match item {
             Item::Frame(frame) => {
-                let outputs = self.machine.on_frame(&frame);
+                let Frame { raw, body } = *frame;
+                let outputs = self.machine.on_frame(body);
                 self.watch_stall(&outputs);
-                self.keep(FrameWay::In, frame.raw, emit);
+                self.keep(FrameWay::In, raw, emit);
                 outputs
             }
             Item::Noise { line, why } => {

@@ -23,7 +23,7 @@ use super::listen::Listener;
 use super::transport::{ClientStream, CutSignal, Transport};
 
 /// Pause after a failed accept. The usual cause is a lack of file descriptors, which an immediate retry would hit again.
-const ACCEPT_REST: Duration = Duration::from_millis(20);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// The most that is allocated before a body arrives: more than a request of an agent usually has.
 const ANNOUNCED_AND_RESERVED: usize = 1 << 20;
@@ -73,7 +73,7 @@ pub async fn serve(listener: Listener, answer: Arc<dyn Answer>, limits: FrontLim
             Ok(stream) => {
                 connections.spawn(Arc::clone(&front).connection(stream));
             }
-            Err(_) => tokio::time::sleep(ACCEPT_REST).await,
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
         while connections.try_join_next().is_some() {}
         if connections.len() >= limits.connections {

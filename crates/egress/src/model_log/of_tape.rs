@@ -26,13 +26,13 @@ impl FrameNormaliser {
         if !self.0.changes(frame, session) {
             return None;
         }
-        let mut normaliser = frame.clone();
-        self.0.texts(&mut normaliser, session);
+        let mut normalised = frame.clone();
+        self.0.texts(&mut normalised, session);
         // The session id is kept, because it identifies the conversation.
-        if let (Some(session), Some(members)) = (session, normaliser.as_object_mut()) {
+        if let (Some(session), Some(members)) = (session, normalised.as_object_mut()) {
             members.insert("session_id".to_owned(), Value::from(session));
         }
-        Some(normaliser)
+        Some(normalised)
     }
 }
 
@@ -60,10 +60,10 @@ pub fn exchanges_of_tape(
         let answer = match &exchange.answer {
             None => None,
             Some(answer) => {
-                let settle = |value: &mut Value| normaliser.0.texts(value, session.as_deref());
+                let normalise = |value: &mut Value| normaliser.0.texts(value, session.as_deref());
                 let body = bodies.body(answer.body).map_err(failed)?;
                 let served = (200..300).contains(&answer.status);
-                let message = served.then(|| read(&body, &settle)).flatten();
+                let message = served.then(|| read(&body, &normalise)).flatten();
                 Some(ModelAnswer { status: Some(answer.status), end: answer.end, message })
             }
         };

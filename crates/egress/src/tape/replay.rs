@@ -162,7 +162,7 @@ impl Answer for Replay {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             if !is_taped(&asked.method, asked.uri.path()) {
-                return Ok(beside(&asked.method, asked.uri.path()));
+                return Ok(unrecorded(&asked.method, asked.uri.path()));
             }
             let body = match &asked.body {
                 Ok(body) => (shared.setup.scrub)(body).map_or_else(|| body.clone(), Bytes::from),
@@ -197,7 +197,7 @@ fn refused(why: &str) -> Response<AnswerBody> {
 }
 
 /// The response to a request that is never recorded, such as a health check.
-fn beside(method: &Method, path: &str) -> Response<AnswerBody> {
+fn unrecorded(method: &Method, path: &str) -> Response<AnswerBody> {
     if path == "/" && [Method::GET, Method::HEAD].contains(method) {
         return document_answer(StatusCode::OK, Bytes::from_static(b"{}"));
     }

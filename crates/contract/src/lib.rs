@@ -7,6 +7,7 @@ mod agent_version;
 mod attempt;
 mod container;
 mod date;
+pub mod decode;
 mod destination;
 mod diagnostic;
 mod digest;
@@ -33,6 +34,7 @@ mod limits;
 mod model_forms;
 mod model_log;
 mod name;
+mod nearest;
 mod observation;
 mod outside;
 mod path;
@@ -109,6 +111,7 @@ pub use model_log::{
     ServedMessage, read_model_log,
 };
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
+pub use nearest::nearest;
 pub use observation::{Observation, ProtocolFlaw, ServerSeen, SkillWay, Speaker, TurnOutcome};
 pub use outside::{OUTSIDE, OutsideProgram};
 pub use path::{AbsPath, PathError};

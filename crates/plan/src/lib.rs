@@ -1,7 +1,6 @@
 //! From a manifest to a plan: parsing, layering, checking and compiling. Everything here is pure.
 
 mod compile;
-mod decode;
 mod explain;
 mod facts;
 mod import;
@@ -12,11 +11,11 @@ mod skill;
 mod syntax;
 mod text;
 
+pub use belljar_contract::decode::Place;
 pub use compile::{
     BUILT_IN_AGENT, Compiled, Compiler, OF_THE_USER, Request, Rigour, Selection, SelectionError, SshNotFound,
     built_in_manifest, fill_ssh, further_questions, questions, select,
 };
-pub use decode::Place;
 pub use explain::{Origin, Reason, why};
 pub use facts::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 pub use import::{ImportError, ImportText, Imported, import};

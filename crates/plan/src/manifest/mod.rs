@@ -1,5 +1,7 @@
 //! The manifest: what is written, and the two files laid over each other.
 
+use belljar_contract::decode::Decode;
+
 mod allow;
 mod bound;
 mod layers;
@@ -17,9 +19,7 @@ pub(crate) use schema::{
 };
 pub(crate) use source::{CredentialText, EnvText};
 pub use value::PathText;
-pub(crate) use value::{Argument, Line, Program, Text, Word, integer};
-
-use crate::decode::Shape;
+pub(crate) use value::{Argument, Line, Positive, Program, Text, Word};
 
 /// The JSON Schema of a manifest, for editors.
 #[must_use]

@@ -1,9 +1,9 @@
 //! A file and the places in it, for whoever reads its data later and finds a fault.
 
-use super::{data, lint, within};
-use crate::decode::{FAULT_LIMIT, Faults, plain};
-use crate::syntax::{Aliases, Kind, Node, parse_yaml};
+use super::lint;
+use crate::syntax::{Aliases, parse_yaml};
 use crate::text::{self, whole_file};
+use belljar_contract::decode::{FAULT_LIMIT, Faults, Kind, Node, plain};
 use belljar_contract::{DataFault, Diagnostic, Label, SourceFile, Sources};
 use serde_json::Value;
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub struct Document {
 /// When it is not one YAML document.
 pub fn parse_document(text: DocumentText) -> Result<(Value, Document), DocumentError> {
     let document = Document::read(text)?;
-    Ok((data::value(&document.root), document))
+    Ok((document.root.to_value(), document))
 }
 
 impl Document {
@@ -60,16 +60,16 @@ impl Document {
     #[must_use]
     pub fn value(&self, path: &str) -> Option<Value> {
         let found = find(&self.root, path);
-        found.rest.is_empty().then(|| data::value(found.node))
+        found.rest.is_empty().then(|| found.node.to_value())
     }
 
     /// What is worth knowing about the rules at `path`, a list.
     #[must_use]
     pub fn answer_warnings(&self, path: &str) -> Vec<Diagnostic> {
         let found = find(&self.root, path);
-        let mut faults = Faults::new(0);
+        let mut faults = self.faults();
         if let (Kind::Array(items), true) = (&found.node.kind, found.rest.is_empty()) {
-            lint::answers(items, self, &mut faults);
+            lint::answers(items, self.text(), &mut faults);
         }
         faults.list
     }
@@ -78,8 +78,8 @@ impl Document {
     #[must_use]
     pub fn diagnostic(&self, fault: &DataFault) -> Diagnostic {
         let found = find(&self.root, &fault.path);
-        let inner = match (&fault.span, &found.node.kind, found.rest.is_empty()) {
-            (Some(span), Kind::String(value), true) => self.inside(found.node, value, span),
+        let inner = match (&fault.span, found.rest.is_empty()) {
+            (Some(span), true) => self.faults().part(found.node, span),
             _ => None,
         };
         let span = inner.unwrap_or_else(|| self.underline(&found));
@@ -100,12 +100,7 @@ impl Document {
                 let finding = whole_file("empty", message, "write what it is for, or delete the file");
                 Err(DocumentError { sources: vec![source], diagnostics: vec![finding] })
             }
-            Ok(mut root) => {
-                // Of a whole file that is not what was expected the first line is underlined.
-                let line = source.text[root.span.start..].find('\n').unwrap_or(root.span.len());
-                root.span.end = root.span.end.min(root.span.start + line);
-                Ok(Self { source, root })
-            }
+            Ok(root) => Ok(Self { source, root }),
             Err(errors) => {
                 let tell = |error: crate::syntax::SyntaxError| {
                     let label = |span, text: &str| Label { file: 0, span, text: text.to_owned() };
@@ -131,16 +126,17 @@ impl Document {
     }
 
     /// The document, or everything that was found when something of it is an error.
-    pub(super) fn judged(self, faults: Faults) -> Result<(Self, Vec<Diagnostic>), DocumentError> {
-        if faults.list.iter().any(Diagnostic::is_error) {
-            return Err(DocumentError { sources: vec![self.source], diagnostics: faults.list });
+    pub(super) fn judged(self, found: Vec<Diagnostic>) -> Result<(Self, Vec<Diagnostic>), DocumentError> {
+        if found.iter().any(Diagnostic::is_error) {
+            return Err(DocumentError { sources: vec![self.source], diagnostics: found });
         }
-        Ok((self, faults.list))
+        Ok((self, found))
     }
 
-    /// The place of a part of a string.
-    pub(super) fn inside(&self, node: &Node, value: &str, span: &Range<usize>) -> Option<Range<usize>> {
-        within::place(&self.source.text, &node.span, value, span)
+    /// No faults yet, for what decodes a part of the file.
+    #[must_use]
+    pub fn faults(&self) -> Faults<'_> {
+        Faults::new(0, &self.source.text)
     }
 
     /// A key with a value on its own line is underlined whole; of what spans lines, the first one.
@@ -194,7 +190,8 @@ fn step<'a>(found: &Found<'a>) -> Option<Found<'a>> {
                 Some((key, node, rest))
             });
             let cut = || {
-                let long = |key: &crate::syntax::Key| path.len() >= 48 && key.text.starts_with(path);
+                let long =
+                    |key: &belljar_contract::decode::Key| path.len() >= 48 && key.text.starts_with(path);
                 table.0.iter().find(|(key, _)| long(key)).map(|(key, node)| (key, node, ""))
             };
             let (key, node, rest) = fits.max_by_key(|(key, _, _)| key.text.len()).or_else(cut)?;

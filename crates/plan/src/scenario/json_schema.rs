@@ -2,8 +2,8 @@
 
 use super::scenario_spec::ScenarioSpec;
 use super::session_spec::SessionSpec;
-use crate::decode::Shape;
 use crate::manifest::titled;
+use belljar_contract::decode::Decode;
 use serde_json::{Value, json};
 
 /// The schema of a scenario; `check` is that of one item under `assert`.

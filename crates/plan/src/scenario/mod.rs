@@ -17,7 +17,6 @@ mod session_file;
 mod session_spec;
 mod suite;
 mod under_test;
-mod within;
 mod words;
 
 pub use document::{Document, DocumentError, DocumentText, parse_document};

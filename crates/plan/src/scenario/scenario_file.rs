@@ -4,8 +4,7 @@ use super::document::{Document, DocumentError, DocumentText};
 use super::lint;
 use super::scenario_spec::{ScenarioSpec, SessionReference};
 use super::words::{Capability, Fidelity, OnUnanswered};
-use crate::decode::{At, Fault, Faults, Shape};
-use crate::syntax::{Kind, Node};
+use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Node};
 use belljar_contract::{Diagnostic, Lane};
 use serde_json::Value;
 use std::time::Duration;
@@ -60,14 +59,15 @@ pub struct ScenarioFile {
 /// Everything that is wrong with the file.
 pub fn parse_scenario(text: DocumentText) -> Result<ScenarioFile, DocumentError> {
     let document = Document::read(text)?;
-    let mut faults = Faults::new(0);
+    let mut faults = document.faults();
     let spec = ScenarioSpec::decode(document.root(), &mut faults);
     if let Some(spec) = &spec {
         remote_checks(spec, document.root(), &mut faults);
         lint::scenario(spec, &document, &mut faults);
     }
     let scenario = spec.map(|spec| scenario(spec, document.name()));
-    let (document, warnings) = document.judged(faults)?;
+    let found = faults.list;
+    let (document, warnings) = document.judged(found)?;
     match scenario {
         Some(scenario) => Ok(ScenarioFile { scenario, document, warnings }),
         None => Err(DocumentError { sources: document.sources(), diagnostics: warnings }),
@@ -125,7 +125,7 @@ fn stem(file: &str) -> &str {
 /// Checks that look at files delivered on this machine say nothing where only what is handed over is delivered.
 const LOCAL_CHECKS: [&str; 3] = ["present_files_called", "no_scratchpad_leak", "user_visible_artifact"];
 
-fn remote_checks(spec: &ScenarioSpec, root: &Node, faults: &mut Faults) {
+fn remote_checks(spec: &ScenarioSpec, root: &Node, faults: &mut Faults<'_>) {
     if spec.lane.as_ref().is_none_or(|lane| lane.value != Lane::Remote) {
         return;
     }

@@ -2,9 +2,8 @@
 
 use super::data::DataList;
 use super::words::{Capability, Fidelity, LocalExecution, OnUnanswered};
-use crate::decode::{At, Fault, Faults, Scalar, Shape, table};
 use crate::manifest::{Line, PathText};
-use crate::syntax::{Kind, Node};
+use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Node, Scalar, table};
 use belljar_contract::{HostPattern, HostTarget, Lane, PatternPort};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -92,8 +91,8 @@ impl Milliseconds {
     const MAX: u64 = 30 * 24 * 3600 * 1000;
 }
 
-impl Shape for Milliseconds {
-    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+impl Decode for Milliseconds {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         let number = match node.kind {
             Kind::Integer(number) => Some(number),
             // `1e5` is a whole number too.

@@ -120,6 +120,13 @@ impl<'t> Faults<'t> {
         None
     }
 
+    /// What `decode` gives; `None` also when it added a fault, because its value is then incomplete.
+    pub fn whole<T>(&mut self, decode: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        let before = self.list.len();
+        let value = decode(self);
+        value.filter(|_| self.list.len() == before && self.has_room())
+    }
+
     /// Adds that `key` is not one of the known keys of `what`. Gives the known key that is probably meant.
     pub fn unknown_key<'k>(&mut self, key: &Key, what: &str, known: &[&'k str]) -> Option<&'k str> {
         let near = nearest(&key.text, known.iter().copied());

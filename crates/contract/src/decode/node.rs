@@ -1,10 +1,11 @@
 //! The tree that TOML, YAML and JSON are parsed into.
 
 use serde_json::{Map, Value, json};
+use std::fmt::{self, Debug};
 use std::ops::Range;
 
 /// A value and its place.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Node {
     /// Bytes of the text, or a number of its own where there is no text: see [`Node::of_value`].
     pub span: Range<usize>,
@@ -54,6 +55,13 @@ impl Table {
     }
 }
 
+/// The data alone: with the place of every value nobody could read it.
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_value().fmt(f)
+    }
+}
+
 impl Node {
     /// What it is, with an article, for a sentence that begins with "found".
     #[must_use]
@@ -67,6 +75,21 @@ impl Node {
             Kind::Array(_) => "a list",
             Kind::Table(_) => "a table",
             Kind::Foreign(name) => name,
+        }
+    }
+
+    /// The items of the list that it is, if it is one.
+    #[must_use]
+    pub fn items(&self) -> Option<&[Node]> {
+        match &self.kind {
+            Kind::Array(items) => Some(items),
+            Kind::Null
+            | Kind::String(_)
+            | Kind::Integer(_)
+            | Kind::Float(_)
+            | Kind::Boolean(_)
+            | Kind::Table(_)
+            | Kind::Foreign(_) => None,
         }
     }
 

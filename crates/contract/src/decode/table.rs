@@ -38,11 +38,16 @@ pub fn known_table<'a>(
         if table.get(known.name).is_none() && !misspelt.contains(known.name) {
             let fault = Fault::new(format!("{what} lacks `{}`", known.name))
                 .label(format!("`{}` belongs here", known.name))
-                .help(format!("`{}`: {}", known.name, known.doc.join(" ").trim()));
+                .help(format!("`{}`: {}", known.name, description(known.doc)));
             faults.push("missing-key", &node.span, fault);
         }
     }
     Some(table)
+}
+
+/// The lines of a documentation as one.
+fn description(doc: &[&str]) -> String {
+    doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
 /// The JSON Schema of a table.
@@ -51,12 +56,12 @@ pub fn table_schema(doc: &[&str], keys: &[KeySpec]) -> Value {
     let mut properties = Map::new();
     for key in keys {
         let mut schema = (key.schema)();
-        schema["description"] = json!(key.doc.join(" ").trim());
+        schema["description"] = json!(description(key.doc));
         properties.insert(key.name.to_owned(), schema);
     }
     let mut schema = json!({"type": "object"});
     if !doc.is_empty() {
-        schema["description"] = json!(doc.join(" ").trim());
+        schema["description"] = json!(description(doc));
     }
     schema["properties"] = Value::Object(properties);
     schema["additionalProperties"] = json!(false);

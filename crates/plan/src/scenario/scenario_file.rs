@@ -4,7 +4,7 @@ use super::document::{Document, DocumentError, DocumentText};
 use super::lint;
 use super::scenario_spec::{ScenarioSpec, SessionReference};
 use super::words::{Capability, Fidelity, OnUnanswered};
-use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Node};
+use belljar_contract::decode::{At, Decode, Node};
 use belljar_contract::{Diagnostic, Lane};
 use serde_json::Value;
 use std::time::Duration;
@@ -30,10 +30,10 @@ pub struct Scenario {
     pub answers: Value,
     /// What happens to a question that no rule answers.
     pub on_unanswered: Option<OnUnanswered>,
-    /// Hosts that must have been refused, as written.
-    pub expect_denied: Vec<String>,
-    /// What must hold afterwards, a list; read by whoever judges.
-    pub assert: Value,
+    /// Hosts that must have been refused.
+    pub expect_denied: Vec<Node>,
+    /// The checks, which `verdict` decodes.
+    pub assert: Vec<Node>,
     /// The skills that this is about; all when there is none.
     pub skills: Vec<String>,
     /// What the image must be able to do.
@@ -62,7 +62,6 @@ pub fn parse_scenario(text: DocumentText) -> Result<ScenarioFile, DocumentError>
     let mut faults = document.faults();
     let spec = ScenarioSpec::decode(document.root(), &mut faults);
     if let Some(spec) = &spec {
-        remote_checks(spec, document.root(), &mut faults);
         lint::scenario(spec, &document, &mut faults);
     }
     let scenario = spec.map(|spec| scenario(spec, document.name()));
@@ -106,7 +105,7 @@ fn scenario(spec: ScenarioSpec, file: &str) -> Scenario {
         answers: list(answers),
         on_unanswered: on_unanswered.map(|at| at.value),
         expect_denied: expect_denied.into_iter().map(|host| host.value.0).collect(),
-        assert: list(assert),
+        assert: assert.map_or_else(Vec::new, |list| list.value.0),
         skills: skills.into_iter().map(|line| line.value.0).collect(),
         requires_capabilities: requires_capabilities.into_iter().map(|at| at.value).collect(),
         allow_host_writes: allow_host_writes.is_some_and(|at| at.value),
@@ -119,25 +118,5 @@ fn stem(file: &str) -> &str {
     match name.rsplit_once('.') {
         Some((stem, "yaml" | "yml")) if !stem.is_empty() => stem,
         _ => name,
-    }
-}
-
-/// Checks that look at files delivered on this machine say nothing where only what is handed over is delivered.
-const LOCAL_CHECKS: [&str; 3] = ["present_files_called", "no_scratchpad_leak", "user_visible_artifact"];
-
-fn remote_checks(spec: &ScenarioSpec, root: &Node, faults: &mut Faults<'_>) {
-    if spec.lane.as_ref().is_none_or(|lane| lane.value != Lane::Remote) {
-        return;
-    }
-    let Kind::Table(table) = &root.kind else { return };
-    let Some(Kind::Array(items)) = table.get("assert").map(|node| &node.kind) else { return };
-    for item in items {
-        let Kind::Table(item) = &item.kind else { continue };
-        for (key, _) in item.0.iter().filter(|(key, _)| LOCAL_CHECKS.contains(&key.text.as_str())) {
-            let fault = Fault::new(format!("`{}` cannot be judged with `lane: remote`", key.text))
-                .label("looks at files on this machine")
-                .help("leave it out, or test the `local` lane");
-            faults.push("invalid-value", &key.span, fault);
-        }
     }
 }

@@ -198,22 +198,19 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
     let told: Vec<_> = warnings.into_iter().map(|one| (document.sources(), one)).collect();
     let mut diagnostics = Vec::new();
     let mut faults = |under: &str, found: Vec<DataFault>| {
-        // The hosts of `expect_denied` are read with the checks and have their own place.
-        let placed = |fault: DataFault| {
-            if fault.path.starts_with("expect_denied") { fault } else { fault.under(under) }
-        };
-        diagnostics.extend(found.into_iter().map(|fault| document.diagnostic(&placed(fault))));
+        diagnostics.extend(found.into_iter().map(|fault| document.diagnostic(&fault.under(under))));
     };
     let rules = parse_rules(&scenario.answers).map_err(|found| faults("answers", found));
-    let checks = parse_checks(&scenario.assert, &scenario.expect_denied, scenario.lane)
-        .map_err(|found| faults("assert", found));
+    let mut of_checks = document.faults();
+    let checks = parse_checks(&scenario.assert, &scenario.expect_denied, scenario.lane, &mut of_checks);
+    diagnostics.append(&mut of_checks.list);
     // A test has nobody at a terminal; an answer that comes or not would make it another test each time.
     if scenario.on_unanswered == Some(OnUnanswered::Prompt) {
         let fault = DataFault::new("on_unanswered", "a test has nobody at a terminal to ask")
             .help("`fail`, `first` or `llm`, or answers in the scenario; `chat` asks you");
         diagnostics.push(document.diagnostic(&fault));
     }
-    let (Ok(rules), Ok(checks), true) = (rules, checks, diagnostics.is_empty()) else {
+    let (Ok(rules), Some(checks), true) = (rules, checks, diagnostics.is_empty()) else {
         return Err(LoadError::Invalid { sources: document.sources(), diagnostics });
     };
     let (session, found) = (Session::default(), Found::default());

@@ -1,13 +1,17 @@
 //! Names of tools and of files with `*` and `?` in them.
 
-use super::{Form, Reader};
+use super::PathName;
+use belljar_contract::decode::{Decode, Fault, Faults, Kind, Node};
 use serde_json::{Value, json};
 
 /// The name of a tool; `*` is any text, `?` one character. Letters count as written, and all of the name must fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ToolGlob(String);
 
-/// What a pattern has and a name of a tool never does.
+const LONGEST_TOOL: usize = 256;
+const LONGEST_PATH: usize = 4096;
+
+/// What regular expressions have and the name of a tool never does.
 const PATTERN_MARKS: [char; 11] = ['|', '(', ')', '[', ']', '{', '}', '+', '^', '$', '\\'];
 
 impl ToolGlob {
@@ -24,28 +28,29 @@ impl std::fmt::Display for ToolGlob {
     }
 }
 
-impl Form for ToolGlob {
-    fn read(value: &Value, reader: &mut Reader) -> Option<Self> {
-        let Value::String(text) = value else {
-            return reader.expected("the name of a tool", value);
+impl Decode for ToolGlob {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
+        let Kind::String(text) = &node.kind else {
+            return faults.mismatch(node, "the name of a tool");
         };
         if text.trim().is_empty() {
-            return reader.fault("the name of a tool is not empty");
+            return faults.invalid(node, Fault::new("expected the name of a tool, found an empty one"));
         }
-        if text.len() > 256 {
-            return reader.fault("no tool has so long a name");
+        if text.len() > LONGEST_TOOL {
+            let message =
+                format!("the name of a tool has at most {LONGEST_TOOL} bytes, this has {}", text.len());
+            return faults.invalid(node, Fault::new(message));
         }
         if text.contains(PATTERN_MARKS) || text.contains(".*") {
-            return reader.fault_with(
-                "this looks like a pattern, and no tool has such a name",
-                "write `*` for any text and `?` for one character, as in `mcp__files__*`",
-            );
+            let fault = Fault::new("expected the name of a tool, found a regular expression")
+                .help("write `*` for any text and `?` for one character, as in `mcp__files__*`");
+            return faults.invalid(node, fault);
         }
         Some(Self(text.clone()))
     }
 
     fn schema() -> Value {
-        json!({"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[^|()\\[\\]{}+^$\\\\]+$"})
+        json!({"type": "string", "minLength": 1, "maxLength": LONGEST_TOOL, "pattern": "^[^|()\\[\\]{}+^$\\\\]+$"})
     }
 }
 
@@ -54,6 +59,22 @@ impl Form for ToolGlob {
 pub(crate) struct PathGlob(String);
 
 impl PathGlob {
+    fn new(text: &str) -> Result<Self, Fault> {
+        if text.len() > LONGEST_PATH {
+            let message = format!("a path has at most {LONGEST_PATH} bytes, this has {}", text.len());
+            return Err(Fault::new(message));
+        }
+        if text.contains(['[', ']', '{', '}']) {
+            return Err(Fault::new("brackets and braces have no meaning in a path here")
+                .help("write one path for each alternative"));
+        }
+        let path = PathName::new(text)?.as_str().to_owned();
+        if path.split('/').any(|part| part != "**" && part.contains("**")) {
+            return Err(Fault::new("`**` stands for whole parts of a path").help("write it as `a/**/b`"));
+        }
+        Ok(Self(path))
+    }
+
     pub(crate) fn fits(&self, path: &str) -> bool {
         let glob: Vec<&str> = self.0.split('/').collect();
         let parts: Vec<&str> = path.split('/').collect();
@@ -73,32 +94,16 @@ fn part_fits(part: &str, name: &str) -> bool {
     wild(&glob, &name, |part| *part == '*', |part, char| *part == '?' || part == char)
 }
 
-impl Form for PathGlob {
-    fn read(value: &Value, reader: &mut Reader) -> Option<Self> {
-        let Value::String(text) = value else {
-            return reader.expected("a path with `*`, `?` and `**`", value);
+impl Decode for PathGlob {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
+        let Kind::String(text) = &node.kind else {
+            return faults.mismatch(node, "a path with `*`, `?` and `**`");
         };
-        if text.len() > 4096 {
-            return reader.fault("no path is that long");
-        }
-        if text.contains(['[', ']', '{', '}']) {
-            return reader.fault_with(
-                "braces and brackets have no meaning here",
-                "write one path for each alternative",
-            );
-        }
-        let path = match super::PathName::new(text) {
-            Ok(path) => path.as_str().to_owned(),
-            Err(why) => return reader.fault(why),
-        };
-        if path.split('/').any(|part| part != "**" && part.contains("**")) {
-            return reader.fault_with("`**` stands for whole parts of a path", "write it as `a/**/b`");
-        }
-        Some(Self(path))
+        Self::new(text).map_or_else(|fault| faults.invalid(node, fault), Some)
     }
 
     fn schema() -> Value {
-        json!({"type": "string", "minLength": 1, "maxLength": 4096, "pattern": "^[^/~]"})
+        json!({"type": "string", "minLength": 1, "maxLength": LONGEST_PATH, "pattern": "^[^/~]"})
     }
 }
 

@@ -20,7 +20,6 @@ mod envelope;
 mod event;
 mod evidence;
 mod exit;
-mod fault;
 mod finding;
 mod frame;
 mod frame_log;
@@ -75,7 +74,6 @@ pub use evidence::{
     Lane, ModelEvidence, Seen, Whole,
 };
 pub use exit::ExitCode;
-pub use fault::DataFault;
 pub use finding::{Danger, FINDINGS_FORMAT, Finding, Findings, FoundAs, HeldBack};
 pub use frame::{
     AfterDeny, AgentRequest, AskedOption, AskedQuestion, AssistantFrame, Block, CallId, DialogReply,

@@ -25,9 +25,9 @@ pub use scenario::{
     AGENT_UNDER_TEST, AgentVariables, Capability, Document, DocumentError, DocumentText, Effort, Fidelity,
     Folder, FolderMode, Ground, Marketplace, MarketplacePlugin, McpChoice, McpEntry, McpEnv, OnUnanswered,
     PermissionParity, PluginChoice, PluginReference, PluginReferenceError, PluginSource, SUITE_MARKS,
-    Scenario, ScenarioFile, Session, SessionFile, SessionReference, SpaceProject, Staged, StagedError,
-    SuiteRoot, Thinking, ThinkingDisplay, ToolSearch, agent_arguments, agent_under_test, agent_variables,
-    answer_policy_schema, parse_document, parse_marketplace, parse_mcp_config, parse_scenario, parse_session,
+    Scenario, ScenarioFile, ScenarioParts, Session, SessionFile, SessionReference, SpaceProject, Staged,
+    StagedError, SuiteRoot, Thinking, ThinkingDisplay, ToolSearch, agent_arguments, agent_under_test,
+    agent_variables, parse_document, parse_marketplace, parse_mcp_config, parse_scenario, parse_session,
     scenario_schema, session_schema, suite_root,
 };
 pub use text::SIZE_LIMIT;

@@ -131,9 +131,10 @@ impl<'t> Faults<'t> {
     pub fn unknown_key<'k>(&mut self, key: &Key, what: &str, known: &[&'k str]) -> Option<&'k str> {
         let near = nearest(&key.text, known.iter().copied());
         let label = near.map_or("not a known key".to_owned(), |near| format!("did you mean `{near}`?"));
+        let verb = if known.len() == 1 { "the only known key is" } else { "known keys are" };
         let fault = Fault::new(format!("unknown key `{}` in {what}", shown(&key.text)))
             .label(label)
-            .help(format!("known keys are {}", list(known)));
+            .help(format!("{verb} {}", list(known)));
         self.push("unknown-key", &key.span, fault);
         near
     }

@@ -18,7 +18,7 @@ pub use choice::{choice_schema, choice_text};
 pub use fault::{FAULT_LIMIT, Fault, Faults, choices, list, plain, shown};
 pub use node::{Key, Kind, Node, Table};
 pub use plain::{Many, whole_number, whole_number_schema};
-pub use table::{KeySpec, known_table, table_schema};
+pub use table::{KeySpec, known_table, table_schema, titled};
 
 #[doc(inline)]
 pub use crate::{decode_choice as choice, decode_table as table};

@@ -45,6 +45,17 @@ pub fn known_table<'a>(
     Some(table)
 }
 
+/// A schema as a file of its own.
+#[must_use]
+pub fn titled(title: &str, mut schema: Value) -> Value {
+    let object = schema.as_object_mut().map(std::mem::take).unwrap_or_default();
+    let mut out = Map::new();
+    out.insert("$schema".to_owned(), "https://json-schema.org/draft/2020-12/schema".into());
+    out.insert("title".to_owned(), title.into());
+    out.extend(object);
+    out.into()
+}
+
 /// The lines of a documentation as one.
 fn description(doc: &[&str]) -> String {
     doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
@@ -109,7 +120,7 @@ macro_rules! decode_table {
         $vis struct $name { $( $(#[doc = $field_doc])+ pub $field: $type, )* }
 
         impl $name {
-            const KEYS: &'static [$crate::decode::KeySpec] = &[ $( $crate::decode::KeySpec {
+            pub(crate) const KEYS: &'static [$crate::decode::KeySpec] = &[ $( $crate::decode::KeySpec {
                 name: $crate::decode_table!(@key $field $($key)?),
                 required: <$type as $crate::decode::Field>::REQUIRED,
                 doc: &[$($field_doc),+],

@@ -1,6 +1,6 @@
 //! The manifest: what is written, and the two files laid over each other.
 
-use belljar_contract::decode::Decode;
+use belljar_contract::decode::{Decode, titled};
 
 mod allow;
 mod bound;
@@ -25,14 +25,4 @@ pub(crate) use value::{Argument, Line, Positive, Program, Text, Word};
 #[must_use]
 pub fn json_schema() -> serde_json::Value {
     titled("belljar.toml", FileSpec::schema())
-}
-
-/// A schema as a file of its own.
-pub(crate) fn titled(title: &str, mut schema: serde_json::Value) -> serde_json::Value {
-    let object = schema.as_object_mut().map(std::mem::take).unwrap_or_default();
-    let mut out = serde_json::Map::new();
-    out.insert("$schema".to_owned(), "https://json-schema.org/draft/2020-12/schema".into());
-    out.insert("title".to_owned(), title.into());
-    out.extend(object);
-    out.into()
 }

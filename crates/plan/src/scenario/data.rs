@@ -1,38 +1,15 @@
-//! Parts of a file that another crate reads: the tree without its places.
+//! Parts of a file that another crate decodes.
 
-use belljar_contract::decode::{Decode, Faults, Kind, Node};
+use belljar_contract::decode::{Decode, Faults, Node};
 use serde_json::{Value, json};
 
-/// A list whose items another crate decodes.
-#[derive(Debug, Clone)]
-pub struct NodeList(pub Vec<Node>);
+/// A list whose items another crate decodes, from the node itself.
+#[derive(Debug, Clone, Copy)]
+pub struct AnyList;
 
-impl Decode for NodeList {
+impl Decode for AnyList {
     fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
-        node.items().map(|items| Self(items.to_vec())).or_else(|| faults.mismatch(node, "a list"))
-    }
-
-    fn schema() -> Value {
-        json!({"type": "array", "items": {"type": "object"}})
-    }
-}
-
-/// A list whose items are read elsewhere.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DataList(pub Value);
-
-impl Decode for DataList {
-    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
-        match &node.kind {
-            Kind::Array(_) => Some(Self(node.to_value())),
-            Kind::Null
-            | Kind::String(_)
-            | Kind::Integer(_)
-            | Kind::Float(_)
-            | Kind::Boolean(_)
-            | Kind::Table(_)
-            | Kind::Foreign(_) => faults.mismatch(node, "a list"),
-        }
+        node.items().map(|_| Self).or_else(|| faults.mismatch(node, "a list"))
     }
 
     fn schema() -> Value {

@@ -12,21 +12,16 @@ pub(super) fn scenario(spec: &ScenarioSpec, document: &Document, faults: &mut Fa
         Some(Kind::Array(items)) => items.as_slice(),
         _ => &[],
     };
-    answers(items("answers"), document.text(), faults);
+    for rule in items("answers") {
+        positional(rule, faults);
+        lost_escapes(rule, document.text(), faults);
+    }
     for item in items("assert") {
         lost_escapes(item, document.text(), faults);
     }
     slash_command(spec, table.get("prompt"), faults);
     if spec.fidelity.as_ref().is_some_and(|fidelity| fidelity.value == Fidelity::Protocol) {
         without_walls(spec, items("assert"), faults);
-    }
-}
-
-/// Rules of a scenario or of an answer policy.
-pub(super) fn answers(items: &[Node], text: &str, faults: &mut Faults<'_>) {
-    for item in items {
-        positional(item, faults);
-        lost_escapes(item, text, faults);
     }
 }
 

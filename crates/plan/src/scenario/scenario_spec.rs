@@ -1,6 +1,6 @@
 //! The keys of a scenario. One definition: decoding, hints and the JSON Schema come from it.
 
-use super::data::{DataList, NodeList};
+use super::data::AnyList;
 use super::words::{Capability, Fidelity, LocalExecution, OnUnanswered};
 use crate::manifest::{Line, PathText};
 use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Node, Scalar, table};
@@ -29,13 +29,13 @@ table! {
         /// Wall clock for the whole run, in milliseconds.
         timeout_ms: Option<At<Milliseconds>>,
         /// Rules that answer the agent's questions; the first that fits decides.
-        answers: Option<At<DataList>>,
+        answers: Option<AnyList>,
         /// What happens to a question that no rule answers; `fail` when absent.
         on_unanswered: Option<At<OnUnanswered>>,
         /// Hosts that must have been refused.
         expect_denied: Vec<At<DeniedHost>>,
         /// What must hold afterwards.
-        assert: Option<At<NodeList>>,
+        assert: Option<AnyList>,
         /// The skills that this scenario is about; all when absent.
         skills: Vec<At<Line>>,
         /// What the image must be able to do.

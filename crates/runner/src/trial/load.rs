@@ -4,13 +4,11 @@
 use super::scope::{self, Permit, Reading, Scope};
 use super::wishes::{HostsFrom, TrialUse};
 use crate::planning::{PlanningError, Surroundings};
-use belljar_contract::{
-    AbsPath, AskedWalls, DataFault, Diagnostic, LibraryName, PathUse, Sources, Usd, Wishes,
-};
+use belljar_contract::{AbsPath, AskedWalls, Diagnostic, LibraryName, PathUse, Sources, Usd, Wishes};
 use belljar_plan::{
-    Document, DocumentError, DocumentText, McpEntry, OnUnanswered, PathText, PluginSource, Scenario,
-    ScenarioFile, Session, SessionFile, SessionReference, parse_document, parse_marketplace,
-    parse_mcp_config, parse_scenario, parse_session,
+    DocumentError, DocumentText, McpEntry, PathText, PluginSource, Scenario, ScenarioFile, Session,
+    SessionFile, SessionReference, parse_document, parse_marketplace, parse_mcp_config, parse_scenario,
+    parse_session,
 };
 use belljar_session::Harnesses;
 use belljar_session::decider::{Rule, parse_policy, parse_rules};
@@ -194,25 +192,13 @@ pub fn load_scenario_alone(surroundings: &Surroundings, path: &AbsPath) -> Resul
 
 /// The trial of a scenario's text, without what it names.
 pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, LoadError> {
-    let ScenarioFile { scenario, document, warnings } = parse_scenario(text)?;
+    let (file, (rules, checks)) = parse_scenario(text, |parts, faults| {
+        let rules = parse_rules(parts.answers, faults);
+        let checks = parse_checks(parts.assert, &parts.expect_denied, parts.lane, faults);
+        rules.zip(checks)
+    })?;
+    let ScenarioFile { scenario, document, warnings } = file;
     let told: Vec<_> = warnings.into_iter().map(|one| (document.sources(), one)).collect();
-    let mut diagnostics = Vec::new();
-    let mut faults = |under: &str, found: Vec<DataFault>| {
-        diagnostics.extend(found.into_iter().map(|fault| document.diagnostic(&fault.under(under))));
-    };
-    let rules = parse_rules(&scenario.answers).map_err(|found| faults("answers", found));
-    let mut of_checks = document.faults();
-    let checks = parse_checks(&scenario.assert, &scenario.expect_denied, scenario.lane, &mut of_checks);
-    diagnostics.append(&mut of_checks.list);
-    // A test has nobody at a terminal; an answer that comes or not would make it another test each time.
-    if scenario.on_unanswered == Some(OnUnanswered::Prompt) {
-        let fault = DataFault::new("on_unanswered", "a test has nobody at a terminal to ask")
-            .help("`fail`, `first` or `llm`, or answers in the scenario; `chat` asks you");
-        diagnostics.push(document.diagnostic(&fault));
-    }
-    let (Ok(rules), Some(checks), true) = (rules, checks, diagnostics.is_empty()) else {
-        return Err(LoadError::Invalid { sources: document.sources(), diagnostics });
-    };
     let (session, found) = (Session::default(), Found::default());
     Ok(Trial {
         scenario,
@@ -234,11 +220,10 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
 /// # Errors
 /// Everything that is wrong with it.
 pub fn load_policy(surroundings: &Surroundings, path: &AbsPath) -> Result<Vec<Rule>, LoadError> {
-    let (value, document): (_, Document) = parse_document(scope::read(surroundings, path)?)?;
-    parse_policy(&value).map_err(|faults| LoadError::Invalid {
-        sources: document.sources(),
-        diagnostics: faults.iter().map(|fault| document.diagnostic(fault)).collect(),
-    })
+    let document = parse_document(scope::read(surroundings, path)?)?;
+    let mut faults = document.faults();
+    parse_policy(document.root(), &mut faults)
+        .ok_or_else(|| LoadError::Invalid { sources: document.sources(), diagnostics: faults.list })
 }
 
 /// Looks up what a session names: what was found, and every path that it takes.
@@ -392,8 +377,8 @@ pub(super) fn plugin_name(path: &AbsPath, reading: &Reading<'_>) -> Result<Libra
     let named = match manifest.as_path().is_file() {
         false => None,
         true => {
-            let (value, _document) = reading.parse((PathUse::Plugin, &manifest), parse_document)?;
-            value.get("name").and_then(|name| name.as_str()).map(str::to_owned)
+            let document = reading.parse((PathUse::Plugin, &manifest), parse_document)?;
+            document.root().to_value()["name"].as_str().map(str::to_owned)
         }
     };
     let folder = || path.file_name().map(|name| name.to_string_lossy().into_owned());

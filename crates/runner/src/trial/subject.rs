@@ -10,7 +10,6 @@ use crate::planning::Surroundings;
 use belljar_contract::{AbsPath, HostPattern, Lane, LibraryName, PathUse};
 use belljar_plan::{PathText, PluginReference, Scenario, Session, SessionReference, parse_marketplace};
 use belljar_verdict::Checks;
-use serde_json::Value;
 
 /// What is tried, and with what.
 #[derive(Debug, Clone)]
@@ -102,10 +101,7 @@ pub fn load_subject(
         lane: Lane::Local,
         prompt,
         timeout: None,
-        answers: Value::Array(Vec::new()),
         on_unanswered: None,
-        expect_denied: Vec::new(),
-        assert: Vec::new(),
         skills: Vec::new(),
         requires_capabilities: Vec::new(),
         allow_host_writes: false,

@@ -25,7 +25,7 @@ fn faults_have_a_place_and_say_how_to_fix_them() {
         (json!({"transcript_matches": "(?=x)"}), "/transcript_matches", "look-around", "two rules"),
         (json!({"transcript_matches": "(a)\\1"}), "/transcript_matches", "backreferences", "alternatives"),
         (json!({"transcript_matches": ""}), "/transcript_matches", "matches every text", ""),
-        (json!({"transcript_contains": ""}), "/transcript_contains", "found everywhere", ""),
+        (json!({"transcript_contains": ""}), "/transcript_contains", "found an empty one", ""),
         (json!({"compaction_occurred": false}), "/compaction_occurred", "`true` only", "leave the key out"),
         (json!({"result": "ok"}), "/result", "expected a result, found `ok`", "write `success` or `error`"),
         (json!({"tool_calls_max": -1}), "/tool_calls_max", "whole number from 0, found -1", ""),

@@ -36,8 +36,7 @@ impl Decode for Text {
     fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         let text = String::decode(node, faults)?;
         if text.is_empty() {
-            return faults
-                .invalid(node, Fault::new("expected a text, found an empty one, which is found everywhere"));
+            return faults.invalid(node, Fault::new("expected a text to look for, found an empty one"));
         }
         Some(Self(text))
     }

@@ -5,6 +5,7 @@
 
 mod agent_version;
 mod attempt;
+mod causes;
 mod container;
 mod date;
 pub mod decode;
@@ -54,6 +55,7 @@ mod wish;
 
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
+pub use causes::{causes, with_causes};
 pub use container::{AskedWalls, Container, ContainerImage, ContainerMount, ImageWant, WantWeight};
 pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};

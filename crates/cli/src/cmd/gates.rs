@@ -22,7 +22,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, surroundings: &Surroundings, output: &Output) -> Result<ExitCode, CliError> {
-    let failed = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Invalid, error);
+    let failed = |error: &(dyn std::error::Error + 'static)| CliError::from_chain(ExitCode::Invalid, error);
     let path = TryOptions::path(surroundings, &args.folder)?;
     let mut gates = Gates::new(path).map_err(|error| failed(&error))?;
     loop {

@@ -1,8 +1,8 @@
 use super::start::Backend;
 use crate::env;
-use crate::error::{CliError, chain};
+use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{BackendKind, Envelope, ExitCode, WorkspaceMode};
+use belljar_contract::{BackendKind, Envelope, ExitCode, WorkspaceMode, with_causes};
 use belljar_runner::report::{Proven, proofs_html, render_proof, render_proofs, render_table};
 use belljar_runner::{
     LeakRow, LeakVerdict, Leaks, Planner, ProveError, ProveRequest, Proved, leaks, prove, versions,
@@ -137,7 +137,7 @@ fn all(args: &Args, planner: &Planner, output: &Output) -> Result<ExitCode, CliE
             Err(error @ (ProveError::Backend { .. } | ProveError::Engine(_))) => {
                 let words = match &error {
                     ProveError::Backend { words, .. } => words.join("; "),
-                    _ => chain(&error).join(": "),
+                    _ => with_causes(&error),
                 };
                 Err(words)
             }

@@ -4,7 +4,7 @@ use super::test::worst;
 use super::trying::{
     LastWord, TryOptions, among_others, failure, limit_time, patience, result_json, show, tell,
 };
-use crate::error::{CliError, chain};
+use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible, visible_lines};
 use belljar_runner::report::{Shown, Style, render_judgement};
@@ -309,7 +309,7 @@ pub(super) fn open_cassette(path: &AbsPath, surroundings: &Surroundings) -> Resu
         let exit = if fault.is_absence() { ExitCode::Unverified } else { ExitCode::Invalid };
         let error =
             CliError::new(exit, format!("the cassette `{}` cannot be used", surroundings.shown(path)));
-        chain(&fault).into_iter().fold(error, CliError::cause)
+        error.caused_by(&fault)
     })
 }
 

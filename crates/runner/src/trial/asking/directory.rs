@@ -1,8 +1,7 @@
 //! A folder where questions are laid and answers are left, one after the other: `req-1.json`, `resp-1.json`.
 
-use super::command::chain;
 use crate::talk::{Outside, Pending};
-use belljar_contract::AbsPath;
+use belljar_contract::{AbsPath, with_causes};
 use belljar_record::write_atomically;
 use belljar_session::Answer;
 use belljar_session::decider::ExternalRequest;
@@ -104,7 +103,7 @@ impl Outside for DirectoryDecider {
         let failed = |error: std::io::Error| format!("cannot write `{laid}`: {error}");
         write_atomically(&laid, format!("{line}\n").as_bytes()).map_err(failed)?;
         let reply = self.await_answer(&format!("resp-{}.json", self.asked))?;
-        let answer = request.read_reply(reply.trim()).map_err(|error| chain(&error))?;
+        let answer = request.read_reply(reply.trim()).map_err(|error| with_causes(&error))?;
         fs::rename(&laid, self.directory.child(&format!("req-{}.json.done", self.asked))).map_err(failed)?;
         Ok(answer.0)
     }

@@ -24,6 +24,7 @@ mod exit;
 mod finding;
 mod frame;
 mod frame_log;
+mod glob;
 mod guest;
 mod harness;
 mod host;
@@ -88,6 +89,7 @@ pub use frame_log::{
     ClaimedBlock, ClaimedResult, FrameClaim, FrameSeen, SYNTHETIC_MODEL, claim_of_agent, claim_of_belljar,
     frames_chain, read_frames,
 };
+pub use glob::{glob_matches, text_glob_matches};
 pub use guest::{
     GUEST_GUARD_PATHS_MAX, GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX,
     GUEST_SPEC_MAX, GuestAct, GuestAddress, GuestAlias, GuestAnswer, GuestBeginning, GuestBounds,

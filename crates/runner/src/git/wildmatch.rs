@@ -1,7 +1,8 @@
 //! git's patterns of file names, matched in a time that grows with the pattern and the text alone.
 //!
 //! git's own matcher tries again and again, which a stranger's pattern can make take years; the states of this one
-//! are a set. A test compares the two.
+//! are a set. A test compares the two. `contract::glob_matches` has no sets of characters, no escapes and none of git's
+//! rules about `**` and slashes, so this is a matcher of its own.
 
 /// A pattern in parts.
 #[derive(Debug, Clone, PartialEq, Eq)]

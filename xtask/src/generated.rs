@@ -104,7 +104,9 @@ fn answer_policy_schema() -> Result<String, TaskError> {
 }
 
 fn scenario_schema() -> Result<String, TaskError> {
-    Ok(format!("{:#}\n", belljar_runner::scenario_schema(&belljar_runner::checks_schema())))
+    let schema =
+        belljar_runner::scenario_schema(&belljar_runner::checks_schema(), &belljar_runner::rule_schema());
+    Ok(format!("{schema:#}\n"))
 }
 
 fn session_schema() -> Result<String, TaskError> {

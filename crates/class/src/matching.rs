@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use belljar_contract::glob_matches;
+
 use super::table::{BUILD_OUTPUT, Grade, HOST_EXECUTED, HostExecuted, NEVER_RUN};
 
 /// A line of the table, taken apart.
@@ -262,18 +264,7 @@ impl GitSigns {
     }
 }
 
-/// `*` stands for any bytes; letters match without regard to case.
+/// `*` stands for any bytes; ASCII letters match without regard to case.
 fn wild(pattern: &[u8], name: &[u8]) -> bool {
-    let Some(star) = pattern.iter().position(|byte| *byte == b'*') else {
-        return pattern.eq_ignore_ascii_case(name);
-    };
-    let (before, after) = (&pattern[..star], &pattern[star + 1..]);
-    let Some((start, rest)) = name.split_at_checked(before.len()) else { return false };
-    if !start.eq_ignore_ascii_case(before) {
-        return false;
-    }
-    if after.contains(&b'*') {
-        return (0..=rest.len()).any(|from| wild(after, &rest[from..]));
-    }
-    rest.len().checked_sub(after.len()).is_some_and(|from| rest[from..].eq_ignore_ascii_case(after))
+    glob_matches(pattern, name, |byte| *byte == b'*', u8::eq_ignore_ascii_case)
 }

@@ -1,7 +1,7 @@
 //! The only printer of failures: what, why, a hint, and the exit code.
 
 use crate::output::Output;
-use belljar_contract::{Diagnostic, Envelope, ErrorText, ExitCode, Sources, visible_lines};
+use belljar_contract::{Diagnostic, Envelope, ErrorText, ExitCode, Sources, causes, visible_lines};
 use belljar_report::render_diagnostics;
 use belljar_runner::changes::ChangesError;
 use belljar_runner::suite::{DiscoverError, LoadError};
@@ -84,11 +84,18 @@ impl CliError {
         self
     }
 
-    pub fn from_chain(exit: ExitCode, error: &dyn Error) -> Self {
-        let mut texts = chain(error);
-        let mut out = Self::new(exit, texts.remove(0));
-        out.0.causes = texts;
-        out
+    pub fn from_chain(exit: ExitCode, error: &(dyn Error + 'static)) -> Self {
+        let out = Self::new(exit, error.to_string());
+        match error.source() {
+            Some(cause) => out.caused_by(cause),
+            None => out,
+        }
+    }
+
+    /// The same with an error and its causes as what caused it.
+    pub fn caused_by(mut self, error: &(dyn Error + 'static)) -> Self {
+        self.0.causes.extend(causes(error).map(ToString::to_string));
+        self
     }
 
     pub fn findings(sources: Sources, diagnostics: Vec<Diagnostic>) -> Self {
@@ -145,17 +152,6 @@ impl CliError {
         output.say(&text);
         *exit
     }
-}
-
-/// An error and its causes, the outermost first; never empty.
-pub fn chain(error: &dyn Error) -> Vec<String> {
-    let mut out = vec![error.to_string()];
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        out.push(error.to_string());
-        cause = error.source();
-    }
-    out
 }
 
 impl From<InstanceError> for CliError {

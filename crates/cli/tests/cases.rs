@@ -1,4 +1,5 @@
-//! Bad input, one folder each: a project as a user might write it, and exactly what `belljar check` says about it.
+//! Bad input, one folder each: a project as a user might write it, and exactly what `belljar check` says about it, or
+//! `belljar decide` where it has a `scenario.yaml` or a `policy.yaml`.
 //!
 //! `BELLJAR_BLESS=1` writes what is found; read the difference before it is committed.
 
@@ -18,7 +19,12 @@ fn judge(folder: &Path) -> Option<String> {
     let file = folder.join("expected.txt");
     let stage = Stage::copy_of(folder);
     fs::remove_file(stage.path("project/expected.txt")).ok();
-    let found = stage.outcome(&["check"]);
+    let has = |name: &str| folder.join(name).exists();
+    let found = stage.outcome(match (has("scenario.yaml"), has("policy.yaml")) {
+        (true, _) => &["decide", "--tool", "Bash", "--scenario", "scenario.yaml"],
+        (false, true) => &["decide", "--tool", "Bash", "--answer-policy", "policy.yaml"],
+        (false, false) => &["check"],
+    });
     if blessing() {
         fs::write(&file, &found).unwrap();
         return None;

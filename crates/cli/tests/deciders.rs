@@ -179,7 +179,7 @@ fn a_test_has_nobody_to_prompt() {
     let found = stage.run(&["test", "a.yaml"]);
     assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
     assert!(
-        found.stderr.contains("a.yaml:2") && found.stderr.contains("cannot ask at a terminal"),
+        found.stderr.contains("a.yaml:2") && found.stderr.contains("no terminal to ask at"),
         "{}",
         found.stderr
     );

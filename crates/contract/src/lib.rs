@@ -6,8 +6,10 @@
 mod agent_version;
 mod attempt;
 mod backend;
+mod causes;
 mod container;
 mod date;
+pub mod decode;
 mod destination;
 mod diagnostic;
 mod digest;
@@ -20,10 +22,10 @@ mod envelope;
 mod event;
 mod evidence;
 mod exit;
-mod fault;
 mod finding;
 mod frame;
 mod frame_log;
+mod glob;
 mod guest;
 mod harness;
 mod host;
@@ -34,6 +36,7 @@ mod limits;
 mod model_forms;
 mod model_log;
 mod name;
+mod nearest;
 mod observation;
 mod outside;
 mod path;
@@ -56,6 +59,7 @@ mod wish;
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
 pub use backend::BackendKind;
+pub use causes::{causes, with_causes};
 pub use container::{AskedWalls, Container, ContainerImage, ContainerMount, ImageWant, WantWeight};
 pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};
@@ -76,7 +80,6 @@ pub use evidence::{
     Lane, ModelEvidence, Seen, Whole,
 };
 pub use exit::ExitCode;
-pub use fault::DataFault;
 pub use finding::{Danger, FINDINGS_FORMAT, Finding, Findings, FoundAs, HeldBack};
 pub use frame::{
     AfterDeny, AgentRequest, AskedOption, AskedQuestion, AssistantFrame, Block, CallId, DialogReply,
@@ -89,6 +92,7 @@ pub use frame_log::{
     ClaimedBlock, ClaimedResult, FrameClaim, FrameSeen, SYNTHETIC_MODEL, claim_of_agent, claim_of_belljar,
     frames_chain, read_frames, session_of,
 };
+pub use glob::{glob_matches, text_glob_matches};
 pub use guest::{
     GUEST_GUARD_PATHS_MAX, GUEST_LISTENERS_MAX, GUEST_PROGRAM, GUEST_PROTOCOL, GUEST_REPORT_MAX,
     GUEST_SPEC_MAX, GuestAct, GuestAddress, GuestAlias, GuestAnswer, GuestBeginning, GuestBounds,
@@ -112,6 +116,7 @@ pub use model_log::{
     ServedMessage, read_model_log,
 };
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
+pub use nearest::nearest;
 pub use observation::{Observation, ProtocolFlaw, ServerSeen, SkillWay, Speaker, TurnOutcome};
 pub use outside::{OUTSIDE, OutsideProgram};
 pub use path::{AbsPath, PathError};

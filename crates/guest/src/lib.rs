@@ -13,7 +13,7 @@ mod probe;
 use std::ffi::OsString;
 use std::io::Write;
 
-use belljar_contract::{ExitCode, GUEST_PROTOCOL};
+use belljar_contract::{ExitCode, GUEST_PROTOCOL, with_causes};
 
 pub use arguments::{Arguments, UsageError};
 pub use connect::{ConnectError, ConnectRequest, ProxyAnswer, parse_proxy_answer};
@@ -24,16 +24,16 @@ pub use probe::{Outcome, ProbeContext, Which, probe_all, probe_names, probe_one}
 pub fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
     let outcome = match Arguments::parse(arguments) {
         Ok(Arguments::Init(line)) => return init::run(line),
-        Ok(Arguments::Connect(request)) => connect::run(&request).map_err(|error| chain(&error)),
+        Ok(Arguments::Connect(request)) => connect::run(&request).map_err(|error| with_causes(&error)),
         Ok(Arguments::Probe { which, context }) => {
-            probe::run(&which, &context).map_err(|error| chain(&error))
+            probe::run(&which, &context).map_err(|error| with_causes(&error))
         }
         Ok(Arguments::Version) => {
             let line = format!("belljar-guest {} protocol {GUEST_PROTOCOL}", env!("CARGO_PKG_VERSION"));
             writeln!(std::io::stdout(), "{line}").map_err(|error| error.to_string())
         }
         Err(error) => {
-            complain(&format!("{}\n{}", chain(&error), arguments::USAGE));
+            complain(&format!("{}\n{}", with_causes(&error), arguments::USAGE));
             return ExitCode::Invalid.code();
         }
     };
@@ -49,16 +49,4 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
 /// Nobody is left to tell if even standard error is closed.
 fn complain(words: &str) {
     writeln!(std::io::stderr(), "belljar-guest: {words}").ok();
-}
-
-/// The error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words.push_str(": ");
-        words.push_str(&error.to_string());
-        cause = error.source();
-    }
-    words
 }

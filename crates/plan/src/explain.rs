@@ -1,6 +1,7 @@
 //! Where each value of a plan comes from.
 
-use crate::decode::{Place, nearest};
+use belljar_contract::decode::Place;
+use belljar_contract::nearest;
 use belljar_contract::{Sources, position};
 use serde_json::{Value, json};
 
@@ -69,5 +70,5 @@ pub fn why<'a>(reasons: &'a [Reason], key: &str) -> Result<Vec<&'a Reason>, Opti
         return Ok(found);
     }
     let keys: Vec<&str> = reasons.iter().map(|reason| reason.key.as_str()).collect();
-    Err(nearest(key, &keys).map(str::to_owned))
+    Err(nearest(key, keys).map(str::to_owned))
 }

@@ -1,7 +1,6 @@
 //! From a manifest to a plan: parsing, layering, checking and compiling. Everything here is pure.
 
 mod compile;
-mod decode;
 mod explain;
 mod facts;
 mod import;
@@ -12,11 +11,11 @@ mod skill;
 mod syntax;
 mod text;
 
+pub use belljar_contract::decode::Place;
 pub use compile::{
     BUILT_IN_AGENT, Compiled, Compiler, OF_THE_USER, Request, Rigour, Selection, SelectionError, SshNotFound,
     built_in_manifest, further_questions, questions, select, ssh_files,
 };
-pub use decode::Place;
 pub use explain::{Origin, Reason, why};
 pub use facts::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 pub use import::{ImportError, ImportText, Imported, import};
@@ -26,9 +25,9 @@ pub use scenario::{
     AGENT_UNDER_TEST, AgentVariables, Capability, Document, DocumentError, DocumentText, Effort, Fidelity,
     Folder, FolderMode, Ground, Marketplace, MarketplacePlugin, McpChoice, McpEntry, McpEnv, OnUnanswered,
     PermissionParity, PluginChoice, PluginReference, PluginReferenceError, PluginSource, SUITE_MARKS,
-    Scenario, ScenarioFile, Session, SessionFile, SessionReference, SpaceProject, Staged, StagedError,
-    SuiteRoot, Thinking, ThinkingDisplay, ToolSearch, agent_arguments, agent_under_test, agent_variables,
-    answer_policy_schema, parse_document, parse_marketplace, parse_mcp_config, parse_scenario, parse_session,
+    Scenario, ScenarioFile, ScenarioParts, Session, SessionFile, SessionReference, SpaceProject, Staged,
+    StagedError, SuiteRoot, Thinking, ThinkingDisplay, ToolSearch, agent_arguments, agent_under_test,
+    agent_variables, parse_document, parse_marketplace, parse_mcp_config, parse_scenario, parse_session,
     scenario_schema, session_schema, suite_root,
 };
 pub use text::SIZE_LIMIT;

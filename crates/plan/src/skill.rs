@@ -1,7 +1,7 @@
 //! `SKILL.md`: its front matter, and the limits the format sets.
 
-use crate::decode::{Fault, Faults};
-use crate::syntax::{Aliases, Kind, Node, parse_yaml};
+use crate::syntax::{Aliases, parse_yaml};
+use belljar_contract::decode::{Fault, Faults, Kind, Node};
 use std::ops::Range;
 
 /// What is known about a skill from its own file.
@@ -12,7 +12,7 @@ pub(crate) struct SkillFile {
 }
 
 /// Reads the front matter of `text`; every fault is reported with its place in the file.
-pub(crate) fn parse(text: &str, faults: &mut Faults) -> Option<SkillFile> {
+pub(crate) fn parse(text: &str, faults: &mut Faults<'_>) -> Option<SkillFile> {
     let first_line = 0..text.find('\n').unwrap_or(text.len());
     let Some(matter) = front_matter(text) else {
         let fault = if text.starts_with('\u{feff}') {
@@ -90,7 +90,7 @@ fn text_field(
     key: &str,
     (first_line, start): (&Range<usize>, usize),
     required: bool,
-    faults: &mut Faults,
+    faults: &mut Faults<'_>,
 ) -> Option<Option<(String, Range<usize>)>> {
     let Some(node) = node.filter(|node| node.kind != Kind::Null) else {
         if required {
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn faults_of(text: &str) -> Vec<String> {
-        let mut faults = Faults::new(0);
+        let mut faults = Faults::new(0, text);
         let file = parse(text, &mut faults);
         assert_eq!(file.is_some(), faults.list.is_empty());
         faults

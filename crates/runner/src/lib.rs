@@ -18,13 +18,14 @@ pub mod tape;
 
 pub use belljar_egress::proxy::{Mode as EgressMode, Reach};
 pub use belljar_plan::{
-    Compiled, Imported, LayerText, Origin, Reason, Rigour, answer_policy_schema, json_schema,
-    scenario_schema, session_schema, why,
+    Compiled, Imported, LayerText, Origin, Reason, Rigour, json_schema, scenario_schema, session_schema, why,
 };
 pub use belljar_sandbox::{
     BackendError, BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Waiting,
 };
-pub use belljar_session::decider::parse_answer_flag as answer_rule;
+pub use belljar_session::decider::{
+    parse_answer_flag as answer_rule, policy_schema as answer_policy_schema, rule_schema,
+};
 pub use belljar_sys::names::without_modules as names_without_modules;
 pub use belljar_verdict::{reference as checks_reference, schema as checks_schema};
 pub use changes::layers::{About, Layer, LayerEntry, LayerError, kept_in};

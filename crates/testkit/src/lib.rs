@@ -5,4 +5,5 @@ pub mod agent;
 pub mod guest;
 pub mod process;
 pub mod require;
+pub mod schema;
 pub mod snapshot;

@@ -1,51 +1,45 @@
-//! Checks that cannot hold together. They are told before anything runs.
+//! Checks that cannot hold together, refused before anything runs.
 
-use crate::form::Reader;
+use belljar_contract::decode::{Fault, Faults, Key};
 use serde_json::Value;
 
-/// A key as it is written, with its item.
+/// A key as it is written, and its value.
 pub(crate) struct Written<'a> {
-    pub item: usize,
-    pub key: &'static str,
-    pub value: &'a Value,
-}
-
-impl Written<'_> {
-    fn place(&self) -> String {
-        format!("[{}].{}", self.item, self.key)
-    }
+    pub key: &'a Key,
+    pub value: Value,
 }
 
 /// Adds a fault for every pair that contradicts itself.
-pub(crate) fn find(all: &[Written<'_>], reader: &mut Reader) {
+pub(crate) fn find(all: &[Written<'_>], faults: &mut Faults<'_>) {
     for (at, second) in all.iter().enumerate() {
         for first in &all[..at] {
             let Some(why) = contradiction(first, second).or_else(|| contradiction(second, first)) else {
                 continue;
             };
-            reader.at(&second.place(), |reader| {
-                reader.fault_with::<()>(
-                    format!("this and `{}` cannot both hold: {why}", first.place()),
-                    "leave one of them out",
-                )
-            });
+            let (one, other) = (&first.key.text, &second.key.text);
+            let fault = Fault::new(format!("`{one}` and `{other}` cannot both hold: {why}"))
+                .help("leave one of them out");
+            let related = faults.place(&first.key.span).label("contradicts this");
+            faults.push("contradiction", &second.key.span, fault);
+            if let Some(last) = faults.list.last_mut() {
+                last.related = vec![related];
+            }
         }
     }
 }
 
-/// Why two keys exclude each other, looked at in this order only.
+/// Why two keys exclude each other, in this order only.
 fn contradiction(one: &Written<'_>, other: &Written<'_>) -> Option<&'static str> {
-    let text = |value: &Value, wanted: &str| value.as_str() == Some(wanted);
-    match (one.key, other.key) {
-        ("questions_count_max", _) if one.value.as_u64() == Some(0) && needs_a_question(other) => {
+    match (one.key.text.as_str(), other.key.text.as_str()) {
+        ("questions_count_max", _) if one.value == 0 && needs_a_question(other) => {
             Some("no question may be asked, and one must be")
         }
         ("no_hook_blocked", "hook_blocked") => Some("no hook may block a tool, and one must"),
-        ("no_delete_in_outputs", "allow_outputs_delete") => Some("the deletion is forbidden and let pass"),
+        ("no_delete_in_outputs", "allow_outputs_delete") => Some("the deletion is forbidden and allowed"),
         ("no_delete_in_outputs", "allow_delete_in") => {
             let named =
-                other.value.as_array().is_some_and(|names| names.iter().any(|name| text(name, "outputs")));
-            named.then_some("the deletion is forbidden and let pass")
+                other.value.as_array().is_some_and(|names| names.iter().any(|name| name == "outputs"));
+            named.then_some("the deletion is forbidden and allowed")
         }
         ("result", "result") => (one.value != other.value).then_some("a run is a success or an error"),
         _ => None,
@@ -53,11 +47,11 @@ fn contradiction(one: &Written<'_>, other: &Written<'_>) -> Option<&'static str>
 }
 
 fn needs_a_question(written: &Written<'_>) -> bool {
-    match written.key {
+    match written.key.text.as_str() {
         "question_asked" | "question_options" => true,
-        "gate_answer_count_min" => written.value.as_u64() != Some(0),
-        "gate_answers_delivered" => written.value.as_bool() == Some(false),
-        "tool_called" => written.value.as_str() == Some("AskUserQuestion"),
+        "gate_answer_count_min" => written.value != 0,
+        "gate_answers_delivered" => written.value == false,
+        "tool_called" => written.value == "AskUserQuestion",
         _ => false,
     }
 }

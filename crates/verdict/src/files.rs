@@ -1,8 +1,8 @@
 //! Finding a file among those that were seen, without leaving the workspace.
 
 use crate::finding::Finding;
-use crate::form::PathName;
 use crate::run::Run;
+use crate::value::PathName;
 use belljar_contract::{Digest, FileKind, FileSeen, FilesSeen};
 use std::collections::BTreeMap;
 

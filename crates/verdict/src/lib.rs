@@ -10,12 +10,12 @@ mod compare;
 mod conflict;
 mod files;
 mod finding;
-mod form;
 mod parse;
 mod reference;
 mod refused;
 mod run;
 mod signal;
+mod value;
 
 pub use checks::{Checks, Explained};
 pub use compare::unvouched;

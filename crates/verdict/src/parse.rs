@@ -1,108 +1,107 @@
-//! From data to checks, with every fault at once.
+//! From the nodes of a file to checks, with every fault at once.
 
 use crate::check::{Check, Key, keys};
 use crate::checks::{Checks, Item, Part};
 use crate::conflict::{self, Written};
 use crate::finding::excerpt;
-use crate::form::{Reader, kind, nearest, shown};
 use crate::refused::{REFUSED, refused};
-use belljar_contract::{DataFault, Lane};
+use belljar_contract::decode::{self, Fault, Faults, Kind, Node, shown};
+use belljar_contract::{Lane, nearest};
 use serde_json::Value;
 
 /// Keys that the remote lane refuses: there, files of the workspace are not what is delivered.
 const LOCAL_ONLY: [&str; 2] = ["file_absent", "user_visible_artifact"];
 
-/// Reads the checks of a scenario: its list `assert` and its hosts `expect_denied`.
-///
-/// # Errors
-/// With every fault there is. A path that begins with `[` is one below `assert`; the others are whole.
-pub fn parse_checks(assert: &Value, expect_denied: &[String], lane: Lane) -> Result<Checks, Vec<DataFault>> {
-    let mut reader = Reader::default();
-    let mut items = Vec::new();
-    let mut written = Vec::new();
-    match assert {
-        Value::Array(list) => {
-            for (at, item) in list.iter().enumerate() {
-                let parts = reader.at(&format!("[{at}]"), |reader| read_item(item, lane, reader));
-                items.push(Item { place: format!("assert[{at}]"), written: line(item), parts });
-                written.extend(written_keys(at, item));
-            }
+/// Reads the checks of a scenario: the items of its list `assert` and the hosts of `expect_denied`. `None` after a fault.
+pub fn parse_checks(
+    assert: &[Node],
+    expect_denied: &[Node],
+    lane: Lane,
+    faults: &mut Faults<'_>,
+) -> Option<Checks> {
+    faults.whole(|faults| {
+        let mut items = Vec::new();
+        let mut written = Vec::new();
+        for (at, item) in assert.iter().enumerate() {
+            let parts = decode_item(item, lane, faults);
+            items.push(Item { place: format!("assert[{at}]"), written: line(item), parts });
+            written.extend(known_keys(item));
         }
-        other => {
-            reader.fault::<()>(format!("the checks are a list, this is {}", kind(other)));
+        for (at, host) in expect_denied.iter().enumerate() {
+            let Some(key) = known("egress_denied") else { continue };
+            let parts = (key.decode)(host, faults).map(|check| Part { key, check }).into_iter().collect();
+            let written = format!("egress_denied: {}", excerpt(&host.to_value().to_string()));
+            items.push(Item { place: format!("expect_denied[{at}]"), written, parts });
         }
-    }
-    for (at, host) in expect_denied.iter().enumerate() {
-        let place = format!("expect_denied[{at}]");
-        let value = Value::String(host.clone());
-        let Some(key) = known("egress_denied") else { continue };
-        let check = reader.at(&place, |reader| (key.read)(&value, reader));
-        let parts = check.into_iter().map(|check| Part { key, check }).collect();
-        items.push(Item { place, written: format!("egress_denied: {}", excerpt(&value.to_string())), parts });
-    }
-    conflict::find(&written, &mut reader);
-    if reader.faults.is_empty() { Ok(Checks::new(items, lane)) } else { Err(reader.faults) }
+        conflict::find(&written, faults);
+        Some(Checks::new(items, lane))
+    })
 }
 
 fn known(name: &str) -> Option<&'static Key> {
     keys().find(|key| key.name == name)
 }
 
-/// The keys of an item that are known, for those who compare items.
-fn written_keys(item: usize, value: &Value) -> Vec<Written<'_>> {
-    let members = value.as_object().into_iter().flatten();
-    let known = members.filter_map(|(name, value)| Some(Written { item, key: known(name)?.name, value }));
-    known.collect()
+/// The keys of an item that are checks, to be compared with those of other items.
+fn known_keys(item: &Node) -> Vec<Written<'_>> {
+    let Kind::Table(table) = &item.kind else { return Vec::new() };
+    let known = table.0.iter().filter(|(key, _)| known(&key.text).is_some());
+    known.map(|(key, node)| Written { key, value: node.to_value() }).collect()
 }
 
-/// The checks of an item; those that cannot be read are faults.
-fn read_item(item: &Value, lane: Lane, reader: &mut Reader) -> Vec<Part> {
-    let Value::Object(members) = item else {
-        reader.fault_with::<()>(
-            format!("a check is an object, this is {}", kind(item)),
-            "write it as `- tool_called: Bash`",
-        );
+/// The checks of an item; those that cannot be decoded are faults.
+fn decode_item(item: &Node, lane: Lane, faults: &mut Faults<'_>) -> Vec<Part> {
+    let Kind::Table(table) = &item.kind else {
+        let message = format!("expected a check, found {}", item.describe());
+        faults.wrong_type::<()>(item, Fault::new(message).help("write it as `- tool_called: Bash`"));
         return Vec::new();
     };
-    if members.is_empty() {
-        reader.fault::<()>("the check is empty; it would hold always");
+    if table.0.is_empty() {
+        faults.invalid::<()>(item, Fault::new("the check is empty, so it would always hold"));
     }
-    let mut parts = Vec::new();
-    for (name, value) in members {
-        let check = reader.at(&format!(".{}", shown(name)), |reader| read_key(name, value, lane, reader));
-        parts.extend(check.map(|(key, check)| Part { key, check }));
-    }
-    parts
+    let decoded = table.0.iter().filter_map(|(key, node)| {
+        let (key, check) = decode_key(key, node, lane, faults)?;
+        Some(Part { key, check })
+    });
+    decoded.collect()
 }
 
-fn read_key(
-    name: &str,
-    value: &Value,
+fn decode_key(
+    written: &decode::Key,
+    node: &Node,
     lane: Lane,
-    reader: &mut Reader,
+    faults: &mut Faults<'_>,
 ) -> Option<(&'static Key, Box<dyn Check>)> {
+    let name = written.text.as_str();
     if let Some(refused) = refused(name) {
-        return reader.fault_with(format!("this check is refused: {}", refused.because), refused.instead);
+        let fault = Fault::new(format!("`{name}` is refused: {}", refused.because)).help(refused.instead);
+        faults.push("refused", &written.span, fault);
+        return None;
     }
     let Some(key) = known(name) else {
         let names = keys().map(|key| key.name).chain(REFUSED.iter().map(|refused| refused.key));
-        return match nearest(name, names) {
-            Some(near) => reader.fault_with("there is no such check", format!("did you mean `{near}`?")),
-            None => reader.fault_with("there is no such check", "docs/reference/checks.md has them all"),
-        };
+        let mut fault = Fault::new(format!("there is no check `{}`", shown(name)))
+            .help("docs/reference/checks.md lists all checks");
+        if let Some(near) = nearest(name, names) {
+            fault = fault.label(format!("did you mean `{near}`?"));
+        }
+        faults.push("unknown-key", &written.span, fault);
+        return None;
     };
     if lane == Lane::Remote && LOCAL_ONLY.contains(&name) {
-        return reader.fault_with(
-            "in the remote lane a file of the workspace is not delivered, so this says nothing",
-            "check what is handed over instead, with `transcript_contains` or `tool_called`",
-        );
+        let fault = Fault::new(format!(
+            "`{name}` looks at files of the workspace, which `lane: remote` does not deliver"
+        ))
+        .help("check what is handed over instead, with `transcript_contains` or `tool_called`");
+        faults.push("refused", &written.span, fault);
+        return None;
     }
-    (key.read)(value, reader).map(|check| (key, check))
+    (key.decode)(node, faults).map(|check| (key, check))
 }
 
 /// An item as it is written, in one line.
-fn line(item: &Value) -> String {
-    match item {
+fn line(item: &Node) -> String {
+    match item.to_value() {
         Value::Object(members) => {
             let keys: Vec<String> = members
                 .iter()

@@ -93,11 +93,7 @@ fn last_here(
         match store.read(&entry) {
             Ok(found) if environment.directory.is_within(&found.project) => return Some((entry, found)),
             Ok(_of_another) => {}
-            Err(error) => {
-                let cause =
-                    std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
-                output.say(&format!("belljar: {error}{cause}"));
-            }
+            Err(error) => output.say(&format!("belljar: {}", belljar_contract::with_causes(&error))),
         }
     }
     None

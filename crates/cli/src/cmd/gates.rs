@@ -33,7 +33,7 @@ impl Command for GatesArgs {
 }
 
 fn run(args: &GatesArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
-    let failed = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Invalid, error);
+    let failed = |error: &(dyn std::error::Error + 'static)| CliError::from_chain(ExitCode::Invalid, error);
     let path = TryOptions::path(environment, &args.folder)?;
     let mut gates = Gates::new(path).map_err(|error| failed(&error))?;
     loop {

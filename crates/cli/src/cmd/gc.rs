@@ -1,7 +1,7 @@
 use crate::cmd::{Call, Command};
-use crate::error::{CliError, chain};
+use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, TimeSpan, visible};
+use belljar_contract::{Envelope, ExitCode, TimeSpan, visible, with_causes};
 use belljar_report::human_size;
 use belljar_runner::{HostEnvironment, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};
 use serde_json::{Value, json};
@@ -110,7 +110,7 @@ fn person(swept: &Swept, environment: &HostEnvironment) -> String {
         SweepOutcome::Removed => format!("removed {what}: {at} ({size})\n"),
         SweepOutcome::WouldRemove => format!("would remove {what}: {at} ({size})\n"),
         SweepOutcome::Kept(why) => format!("kept {what}: {at}: {}\n", visible(why)),
-        SweepOutcome::Failed(error) => format!("error: {what}: {}\n", visible(&chain(error).join(": "))),
+        SweepOutcome::Failed(error) => format!("error: {what}: {}\n", visible(&with_causes(error))),
     }
 }
 
@@ -153,7 +153,7 @@ fn machine(swept: &Swept) -> Value {
         SweepOutcome::Removed => ("removed", None),
         SweepOutcome::WouldRemove => ("would-remove", None),
         SweepOutcome::Kept(why) => ("kept", Some(why.clone())),
-        SweepOutcome::Failed(error) => ("failed", Some(chain(error).join(": "))),
+        SweepOutcome::Failed(error) => ("failed", Some(with_causes(error))),
     };
     json!({
         "kind": kind, "path": path, "root": root, "container": container, "image": image, "bytes": bytes, "outcome": outcome,

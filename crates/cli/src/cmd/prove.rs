@@ -1,9 +1,9 @@
 use crate::cmd::{Call, Cleanup, Command};
 use super::start::backend_parser;
 use crate::env;
-use crate::error::{CliError, chain};
+use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{BackendKind, Envelope, ExitCode, WorkspaceMode};
+use belljar_contract::{BackendKind, Envelope, ExitCode, WorkspaceMode, with_causes};
 use belljar_report::{Proven, proofs_html, render_proof, render_proofs, render_table};
 use belljar_runner::{Rest, remove_leftovers, 
     LeakRow, LeakVerdict, Leaks, Planner, ProveError, ProveRequest, Proved, leaks, prove, versions,
@@ -152,7 +152,7 @@ fn all(args: &ProveArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
             Err(error @ (ProveError::Backend { .. } | ProveError::Engine(_))) => {
                 let words = match &error {
                     ProveError::Backend { words, .. } => words.join("; "),
-                    _ => chain(&error).join(": "),
+                    _ => with_causes(&error),
                 };
                 Err(words)
             }

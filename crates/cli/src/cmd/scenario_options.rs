@@ -2,7 +2,7 @@
 
 use super::agree::AgreeOptions;
 use super::start::WallsOptions;
-use crate::error::{CliError, chain};
+use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, TimeSpan, Usd, visible};
 use belljar_report::{Detail, Shown, Style, footer, live_text, render_judgement};
@@ -251,12 +251,12 @@ fn script_beside(file: &AbsPath) -> AbsPath {
 fn own_script(trial: &Trial, path: &AbsPath, consent: &Consent) -> Result<Model, CliError> {
     let (text, own) = trial.read_agreed(path, consent, Model::LONGEST_SCRIPT).map_err(|error| {
         let text = format!("cannot read the script {path}");
-        chain(&error).into_iter().fold(CliError::new(ExitCode::Invalid, text), CliError::cause)
+        CliError::new(ExitCode::Invalid, text).caused_by(&error)
     })?;
     Model::script_text(&text).map_err(|error| match own {
         true => {
             let text = format!("{path} is not a script");
-            chain(&error).into_iter().fold(CliError::new(ExitCode::Invalid, text), CliError::cause)
+            CliError::new(ExitCode::Invalid, text).caused_by(&error)
         }
         false => {
             let text =

@@ -107,7 +107,7 @@ fn decided<'a>(keys: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
 #[test]
 fn every_key_was_decided_on() {
     let (mut scenario, mut session) = (BTreeSet::new(), BTreeSet::new());
-    keys(&belljar_runner::scenario_schema(&json!({})), "", &mut scenario);
+    keys(&belljar_runner::scenario_schema(&json!({}), &json!({})), "", &mut scenario);
     keys(&belljar_runner::session_schema(), "", &mut session);
     assert_eq!(scenario, decided(SCENARIO_KEYS.iter().map(|(key, _)| *key)));
     assert_eq!(session, decided(SESSION_KEYS.iter().map(|(key, _)| *key)));

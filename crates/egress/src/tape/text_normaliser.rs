@@ -3,8 +3,8 @@
 //! A tape keeps normalised requests and unchanged responses. Normalisers that change each text on its own are applied to
 //! the other texts too. Ids that were replaced by numbers are restored: the tape has them.
 
-use super::normaliser::{Changes, Normaliser, SESSION, each_text};
 use super::agent_texts;
+use super::normaliser::{Changes, Normaliser, SESSION, each_text};
 use belljar_contract::{Exchange, ExchangeRequest, TapeId};
 use regex::Regex;
 use serde_json::Value;

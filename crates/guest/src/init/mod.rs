@@ -20,7 +20,9 @@ mod supervise;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use belljar_contract::{ExitCode, GuestBeginning, GuestOrder, GuestReport, GuestSpec, GuestStep};
+use belljar_contract::{
+    ExitCode, GuestBeginning, GuestOrder, GuestReport, GuestSpec, GuestStep, causes, with_causes,
+};
 use belljar_sys::{Errno, fds, privs, signal::Signals};
 use rustix::process::Signal;
 
@@ -41,7 +43,7 @@ struct Refusal {
 
 impl Refusal {
     fn new(step: GuestStep, error: &(dyn std::error::Error + 'static)) -> Self {
-        Refusal { step, errno: errno_below(error), detail: crate::chain(error) }
+        Refusal { step, errno: errno_below(error), detail: with_causes(error) }
     }
 
     fn because(step: GuestStep, detail: impl Into<String>) -> Self {
@@ -51,18 +53,11 @@ impl Refusal {
 
 /// The errno at the bottom of a chain of causes, 0 if there is none.
 fn errno_below(error: &(dyn std::error::Error + 'static)) -> i32 {
-    let mut current = Some(error);
-    while let Some(error) = current {
-        if let Some(errno) = error.downcast_ref::<Errno>() {
-            return errno.raw_os_error();
-        }
-        let io = error.downcast_ref::<std::io::Error>();
-        if let Some(errno) = io.and_then(std::io::Error::raw_os_error) {
-            return errno;
-        }
-        current = error.source();
-    }
-    0
+    let errno = |error: &(dyn std::error::Error + 'static)| {
+        let io = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        error.downcast_ref::<Errno>().map(|errno| errno.raw_os_error()).or(io)
+    };
+    causes(error).find_map(errno).unwrap_or(0)
 }
 
 /// Runs as the first process and gives the status to exit with.

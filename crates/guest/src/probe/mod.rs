@@ -12,10 +12,8 @@ mod use_up;
 
 use std::io::Write;
 
-use belljar_contract::ProbeFinding as Finding;
 pub use belljar_contract::ProbeOutcome as Outcome;
-
-use crate::chain;
+use belljar_contract::{ProbeFinding as Finding, with_causes};
 
 pub use table::ProbeContext;
 use table::{PROBES, Probe};
@@ -135,7 +133,7 @@ fn in_child(
         }
         Ok(Ended::Killed(SIGSYS)) => (Outcome::Closed { errno: None }, "killed by SIGSYS".to_owned()),
         Ok(Ended::Killed(signal)) => unsupported(&format!("killed by signal {signal}")),
-        Err(error) => unsupported(&chain(&error)),
+        Err(error) => unsupported(&with_causes(&error)),
     }
 }
 

@@ -1,9 +1,9 @@
 //! What can be reached, with which credentials and keys, and what may be used up.
 
 use super::{Compiler, Reasons, defaults};
-use crate::decode::At;
 use crate::explain::Origin;
-use crate::manifest::{AllowText, Bound, CredentialSpec, CredentialText, EgressSpec, LimitsSpec};
+use crate::manifest::{AllowText, Bound, CredentialSpec, CredentialText, EgressSpec, LimitsSpec, Positive};
+use belljar_contract::decode::At;
 use belljar_contract::{Credential, CredentialPart, Egress, EgressRule, LimitKind, Limits, RuleEffect};
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ pub(super) fn limits(written: Option<&At<LimitsSpec>>, reasons: &mut Reasons) ->
     bound(LimitKind::Tmpfs, is_none(tmpfs.as_ref()));
     Limits {
         memory: take("memory", memory.as_ref(), reasons),
-        pids: take("pids", pids.as_ref(), reasons).and_then(at_most),
+        pids: take("pids", pids.as_ref(), reasons).and_then(at_most).map(|Positive(most)| most),
         cpu: take("cpu", cpu.as_ref(), reasons),
         time: take("time", time.as_ref(), reasons).and_then(at_most),
         cost_usd: take("cost_usd", cost_usd.as_ref(), reasons),

@@ -4,10 +4,11 @@ use super::env::Surroundings;
 use super::library::server_names;
 use super::mounts::{Inside, Parts, System};
 use super::{Compiled, Compiler, Reasons, access, defaults, git, network, note, ssh};
-use crate::decode::{At, Place, list, nearest};
 use crate::explain::Origin;
 use crate::facts::{PathFact, TextFact};
 use crate::manifest::{AgentSpec, Layered, PathText, PermissionsSpec, ToolsSpec, Word};
+use belljar_contract::decode::{At, Place, list};
+use belljar_contract::nearest;
 use belljar_contract::{
     AbsPath, AgentName, BackendKind, EnvEntry, Harness, HarnessProfile, HomeMode, ImageName, Instance,
     InstanceKey, LibraryName, McpLaunch, McpServer, PLAN_FORMAT, PermissionRules, Plan, Plugin, Purpose,
@@ -249,9 +250,9 @@ impl<'a> Compiler<'a> {
             (None, Some(at)) => {
                 let known: Vec<&str> =
                     self.request.harnesses.iter().map(|harness| harness.profile().name.as_str()).collect();
-                let label =
-                    nearest(name, &known).map_or(String::new(), |near| format!("did you mean `{near}`?"));
-                let message = format!("no harness is called `{}`", crate::decode::shown(name));
+                let label = nearest(name, known.iter().copied())
+                    .map_or(String::new(), |near| format!("did you mean `{near}`?"));
+                let message = format!("no harness is called `{}`", belljar_contract::decode::shown(name));
                 self.report("unknown-harness", message, &at.place, &label).help =
                     Some(format!("known is {}", list(&known)));
                 None
@@ -269,12 +270,15 @@ impl<'a> Compiler<'a> {
         let at = written?;
         if !profile.efforts.contains(&at.value.0) {
             let known: Vec<&str> = profile.efforts.iter().map(String::as_str).collect();
-            let label =
-                nearest(&at.value.0, &known).map_or(String::new(), |near| format!("did you mean `{near}`?"));
-            let message =
-                format!("`{}` is not an effort of {}", crate::decode::shown(&at.value.0), profile.name);
+            let label = nearest(&at.value.0, known.iter().copied())
+                .map_or(String::new(), |near| format!("did you mean `{near}`?"));
+            let message = format!(
+                "`{}` is not an effort of {}",
+                belljar_contract::decode::shown(&at.value.0),
+                profile.name
+            );
             self.report("invalid-value", message, &at.place, &label).help =
-                Some(format!("write {}", crate::decode::choices(&known)));
+                Some(format!("write {}", belljar_contract::decode::choices(&known)));
         }
         word("effort", written, reasons)
     }
@@ -313,14 +317,14 @@ impl<'a> Compiler<'a> {
         for at in written {
             reasons.add("tools.provider", at.value.0.clone(), Origin::Written(at.place.clone()));
             if !known.contains(&at.value.0.as_str()) {
-                let label = nearest(&at.value.0, &known)
+                let label = nearest(&at.value.0, known.iter().copied())
                     .map_or(String::new(), |near| format!("did you mean `{near}`?"));
                 let message = format!(
                     "`{}` is nothing that the model's provider does",
-                    crate::decode::shown(&at.value.0)
+                    belljar_contract::decode::shown(&at.value.0)
                 );
                 self.report("invalid-value", message, &at.place, &label).help =
-                    Some(format!("write {}", crate::decode::choices(&known)));
+                    Some(format!("write {}", belljar_contract::decode::choices(&known)));
             }
         }
         words(written)

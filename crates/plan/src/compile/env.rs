@@ -1,10 +1,10 @@
 //! The environment: what is in it, and where each value comes from. There is nothing else in it.
 
 use super::{Compiler, Reasons, Rigour, Wanted};
-use crate::decode::{At, Named, Place};
 use crate::explain::Origin;
 use crate::facts::{ContentFact, ProjectFacts};
 use crate::manifest::{EnvText, Layered, McpSpec};
+use belljar_contract::decode::{At, Named, Place};
 use belljar_contract::{
     AbsPath, EnvEntry, EnvGiver, EnvName, EnvSource, HarnessProfile, LibraryName, McpLaunch, McpServer,
     Purpose, SSH_AGENT_SOCKET, SshEntry, UsedOutside, may_use, path_words,

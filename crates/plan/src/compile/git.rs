@@ -1,9 +1,9 @@
 //! Who commits inside: the user's name and address, and what git is to ignore, as data.
 
 use super::Reasons;
-use crate::decode::At;
 use crate::explain::Origin;
 use crate::manifest::GitSpec;
+use belljar_contract::decode::At;
 use belljar_contract::{AbsPath, Access, FileContent, GitFile, Mount, MountSource, PlannedFile, Purpose};
 
 /// The files that git inside reads. A trial has none: what it does must not depend on whose machine it is.

@@ -1,10 +1,11 @@
 //! Skills, plugins and MCP servers: from names to what is on disk.
 
 use super::{Compiler, Wanted};
-use crate::decode::{At, Faults, list, nearest};
 use crate::facts::{PathFact, TextFact};
 use crate::manifest::{Layered, Manifest, SkillSpec};
 use crate::skill;
+use belljar_contract::decode::{At, Faults, list};
+use belljar_contract::nearest;
 use belljar_contract::{AbsPath, AgentName, Harness, LibraryName, Plugin, Skill, SourceFile};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,12 +55,11 @@ impl Compiler<'_> {
             } else if library.contains_key(&name.value) {
                 out.push(name.value.clone());
             } else {
-                let known: Vec<&str> = library.keys().map(LibraryName::as_str).collect();
                 let message = format!(
                     "agent `{agent}` picks the {family} `{}`, which the library does not have",
                     name.value
                 );
-                let near = nearest(name.value.as_str(), &known);
+                let near = nearest(name.value.as_str(), library.keys().map(LibraryName::as_str));
                 let label =
                     near.map_or("not in the library".to_owned(), |near| format!("did you mean `{near}`?"));
                 let table = if family == "skill" {
@@ -124,12 +124,13 @@ impl Compiler<'_> {
                 return None;
             }
         };
-        let mut faults = Faults::new(self.sources.len());
+        let mut faults = Faults::new(self.sources.len(), &text);
         let parsed = skill::parse(&text, &mut faults);
-        if !faults.list.is_empty() {
+        let found = faults.list;
+        if !found.is_empty() {
             self.sources.push(SourceFile { name: file.to_string(), text });
-            self.errors += faults.list.len();
-            self.diagnostics.extend(faults.list);
+            self.errors += found.len();
+            self.diagnostics.extend(found);
         }
         let parsed = parsed?;
         let folder = real.file_name().map(|folder| folder.to_string_lossy().into_owned());

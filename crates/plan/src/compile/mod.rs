@@ -20,10 +20,11 @@ pub use plugins::further_questions;
 pub use questions::questions;
 pub use ssh::{SshNotFound, ssh_files};
 
-use crate::decode::{At, Place, list, nearest};
 use crate::explain::{Origin, Reason};
 use crate::facts::{HostFacts, PathFact};
 use crate::manifest::{Manifest, PathText};
+use belljar_contract::decode::{At, Place, list};
+use belljar_contract::nearest;
 use belljar_contract::{
     AbsPath, AgentName, AskedWalls, Diagnostic, Harness, LibraryName, Plan, Plugin, Purpose, Skill, Sources,
     UsedOutside,
@@ -158,7 +159,7 @@ impl<'a> Compiler<'a> {
 
     /// Past the limit the last finding is replaced, so that an error is never lost behind warnings.
     fn add(&mut self, mut diagnostic: Diagnostic) -> &mut Diagnostic {
-        diagnostic.message = crate::decode::plain(&diagnostic.message);
+        diagnostic.message = belljar_contract::decode::plain(&diagnostic.message);
         if self.is_full() {
             self.diagnostics.truncate(FINDING_LIMIT - 1);
         }
@@ -243,8 +244,8 @@ pub fn select(manifest: &Manifest, name: Option<&str>) -> Result<Selection, Sele
     match AgentName::new(name) {
         Ok(agent) if manifest.agents.contains_key(&agent) => Ok(Selection::Agent(agent)),
         _ => Err(SelectionError {
-            message: format!("no agent `{}` is declared", crate::decode::shown(name)),
-            help: match nearest(name, &names) {
+            message: format!("no agent `{}` is declared", belljar_contract::decode::shown(name)),
+            help: match nearest(name, names.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None if names.is_empty() => "the manifest declares no agent".to_owned(),
                 None => format!("declared are {}", some(&names)),

@@ -1,10 +1,10 @@
 //! The view of the file system, in order: a later mount lies over an earlier one.
 
 use super::{Compiler, Reasons, Wanted, defaults};
-use crate::decode::{At, Place};
 use crate::explain::Origin;
 use crate::facts::{PathFact, UserFacts};
 use crate::manifest::MountSpec;
+use belljar_contract::decode::{At, Place};
 use belljar_contract::{
     AbsPath, Access, Assembly, Harness, HarnessProfile, HomeMode, Instance, Mount, MountSource,
     PersistedKind, PlannedFile, Plugin, Skill, Workspace,

@@ -62,13 +62,14 @@ impl Compiler<'_> {
             match self.shown_folder(&folder, parts) {
                 Ok(None) => {}
                 Ok(Some((target, real))) => {
-                    let why = format!("{OF_THE_USER}{}", crate::decode::shown(&folder.what));
+                    let why = format!("{OF_THE_USER}{}", belljar_contract::decode::shown(&folder.what));
                     out.push(mount(&target, MountSource::Host(real), Access::ReadOnly, why));
                 }
                 Err(why) => {
                     let Some(place) = parts.shared_by else { continue };
                     let RecordedFolder { path, what, .. } = &folder;
-                    let message = format!("{what}: `{}` cannot be shown: {why}", crate::decode::shown(path));
+                    let message =
+                        format!("{what}: `{}` cannot be shown: {why}", belljar_contract::decode::shown(path));
                     self.report(
                         "forbidden-mount",
                         message,

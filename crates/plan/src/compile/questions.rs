@@ -2,9 +2,9 @@
 
 use super::env::written_out;
 use super::library::skill_candidates;
-use crate::decode::{Named, Place};
 use crate::facts::{Holds, ProjectFacts, Questions};
 use crate::manifest::{AgentSpec, EnvText, Layered, Manifest, McpSpec, PathText};
+use belljar_contract::decode::{Named, Place};
 use belljar_contract::{AbsPath, AgentName, EnvName, Harness, HomeMode, may_use};
 
 /// The questions for some agents, or for the whole manifest when none is named.

@@ -4,9 +4,9 @@
 //! and the keys of a host that the manifest does not name. [`fill_ssh`] puts those in.
 
 use super::{Compiler, Reasons, Wanted, defaults};
-use crate::decode::At;
 use crate::explain::Origin;
 use crate::manifest::SshSpec;
+use belljar_contract::decode::At;
 use belljar_contract::{
     AbsPath, Access, Destination, Egress, EgressPolicy, EgressRule, FileContent, GUEST_PROGRAM, Host,
     HostPattern, HostTarget, PatternPort, PlannedFile, RuleEffect, RunFiles, SSH_AGENT_SOCKET, SshEntry,

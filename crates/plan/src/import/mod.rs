@@ -5,11 +5,11 @@ mod spec;
 mod tests;
 mod write;
 
-use crate::decode::{Faults, Shape, list};
 use crate::manifest::{EnvText, ManifestError, SshSpec};
 use crate::syntax::parse_json;
 use crate::text::{self, whole_file};
-use belljar_contract::{AgentName, EnvName, LibraryName, SourceFile, Sources};
+use belljar_contract::decode::{Decode, Faults, list};
+use belljar_contract::{AgentName, EnvName, LibraryName, Sources};
 use spec::{BottleAgentSpec, BottleEnv, BottleSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,10 +43,17 @@ pub fn import(inputs: Vec<ImportText>) -> Result<Imported, ImportError> {
     let mut diagnostics = Vec::new();
     let mut agents: Vec<Agent> = Vec::new();
     for (file, input) in inputs.into_iter().enumerate() {
-        let mut faults = Faults::new(file);
-        let (source, spec) = read(input, &mut faults);
-        sources.push(source);
+        let (source, finding) = text::read(file, input.name, input.bytes);
+        let mut faults = Faults::new(file, &source.text);
+        let spec = match finding {
+            None => decode(&source.name, &source.text, &mut faults),
+            Some(finding) => {
+                faults.list.push(finding);
+                None
+            }
+        };
         diagnostics.append(&mut faults.list);
+        sources.push(source);
         lay(&mut agents, spec);
     }
     if diagnostics.is_empty() && agents.is_empty() {
@@ -76,19 +83,7 @@ struct Agent {
     ssh: Vec<SshSpec>,
 }
 
-fn read(input: ImportText, faults: &mut Faults) -> (SourceFile, Option<BottleSpec>) {
-    let (source, finding) = text::read(faults.file, input.name, input.bytes);
-    let spec = match finding {
-        None => decode(&source.name, &source.text, faults),
-        Some(finding) => {
-            faults.list.push(finding);
-            None
-        }
-    };
-    (source, spec)
-}
-
-fn decode(name: &str, text: &str, faults: &mut Faults) -> Option<BottleSpec> {
+fn decode(name: &str, text: &str, faults: &mut Faults<'_>) -> Option<BottleSpec> {
     if text.trim().is_empty() {
         let help = "it should hold `{\"agents\": {…}}`; or delete the file";
         faults.list.push(whole_file("empty", format!("`{name}` is empty"), help));

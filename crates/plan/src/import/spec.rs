@@ -1,9 +1,10 @@
 //! The shape of a `claude-bottle.json`. Values are checked by the manifest's own types, so that what is taken
 //! in can be written out.
 
-use crate::decode::{At, Fault, Faults, KeySpec, Named, Scalar, Shape, known_table, table};
 use crate::manifest::{EnvText, SshSpec};
-use crate::syntax::{Key, Kind, Node, Table};
+use belljar_contract::decode::{
+    At, Decode, Fault, Faults, Key, KeySpec, Kind, Named, Node, Scalar, Table, known_table, table,
+};
 use belljar_contract::{AgentName, EnvName, LibraryName};
 use serde_json::{Value, json};
 
@@ -54,8 +55,8 @@ pub enum BottleEnv {
     Value(EnvText),
 }
 
-impl Shape for BottleEnv {
-    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+impl Decode for BottleEnv {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         let Kind::String(text) = &node.kind else {
             return faults.mismatch(node, "a string");
         };
@@ -82,7 +83,7 @@ fn long_form(form: &str, text: &str, node: &Node) -> Node {
 }
 
 /// A host and a key of ssh: the manifest's entry under other names.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct BottleSsh(pub SshSpec);
 
 /// The key, the manifest's key, and what it is.
@@ -99,8 +100,8 @@ const fn ssh_key(name: &'static str, required: bool, doc: &'static [&'static str
     KeySpec { name, required, doc, schema: || json!({"type": "string"}) }
 }
 
-impl Shape for BottleSsh {
-    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+impl Decode for BottleSsh {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         let keys = SSH_KEYS.map(|(key, _)| key);
         let table = known_table(node, "an ssh entry", &keys, faults)?;
         let renamed = SSH_KEYS.iter().filter_map(|(key, ours)| {
@@ -109,10 +110,11 @@ impl Shape for BottleSsh {
             Some((key, if *ours == "port" { port(value) } else { value.clone() }))
         });
         let ours = Node { span: node.span.clone(), kind: Kind::Table(Table(renamed.collect())) };
-        let mut inner = Faults::new(faults.file);
-        let entry = SshSpec::decode(&ours, &mut inner);
+        let before = faults.list.len();
+        let entry = SshSpec::decode(&ours, faults);
         // What is missing was reported above, under the name that this file has for it.
-        faults.list.extend(inner.list.into_iter().filter(|fault| fault.code != "missing-key"));
+        let own = faults.list.split_off(before);
+        faults.list.extend(own.into_iter().filter(|fault| fault.code != "missing-key"));
         entry.map(Self)
     }
 

@@ -1,9 +1,9 @@
 //! The text of the manifest. What changed its meaning is said at the top and again where it stands.
 
 use super::{Agent, Imported};
-use crate::decode::{At, list};
 use crate::init::toml_text::{key, quote, quote_lines, quote_list, remark};
 use crate::manifest::{EnvText, PathText, SshSpec};
+use belljar_contract::decode::{At, list};
 use belljar_contract::{EnvName, LibraryName, SourceFile};
 use std::collections::BTreeSet;
 

@@ -102,7 +102,7 @@ fn reach(page: &mut Page, markers: &[String], remote: Option<&HostName>) {
         let some: Vec<&String> = markers.iter().take(8).collect();
         page.say(&format!(
             "Found here: {}. What the build downloads, it downloads from hosts in this list.",
-            crate::decode::list(&some)
+            belljar_contract::decode::list(&some)
         ));
     }
     page.say("`belljar run --learn` can tell which hosts were asked for.");

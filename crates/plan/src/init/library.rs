@@ -35,7 +35,7 @@ impl Shelf {
             fault(lines.join("\n"))
         };
         if let Some(problem) = problem {
-            page.say(&format!("Left out: `{}`: {problem}", crate::decode::shown(name)));
+            page.say(&format!("Left out: `{}`: {problem}", belljar_contract::decode::shown(name)));
             return;
         }
         if let Some(about) = about.filter(|about| !about.trim().is_empty()) {

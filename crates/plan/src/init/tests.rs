@@ -1,6 +1,7 @@
 use super::*;
 use crate::manifest::{Layer, LayerText, Manifest, json_schema, parse};
-use crate::syntax::{Kind, Node, Table, parse_toml};
+use crate::syntax::parse_toml;
+use belljar_contract::decode::{Kind, Node, Table};
 use belljar_contract::{AbsPath, LibraryName};
 use serde_json::Value;
 

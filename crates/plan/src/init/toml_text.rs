@@ -77,7 +77,8 @@ pub(crate) fn remark(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syntax::{Kind, parse_toml};
+    use crate::syntax::parse_toml;
+    use belljar_contract::decode::Kind;
 
     fn read_back(value: &str) -> String {
         let text = format!("k = {value}\n");

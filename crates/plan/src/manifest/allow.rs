@@ -1,8 +1,6 @@
 //! What may be reached, as a manifest writes it: a host, or a host and the requests that it may get.
 
-use super::schema::Many;
-use crate::decode::{At, Fault, Faults, Scalar, Shape, table};
-use crate::syntax::{Kind, Node};
+use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Many, Node, table};
 use belljar_contract::{HostPattern, HostTarget, Method, Methods, PathPattern, Paths, RequestRule};
 use serde_json::{Value, json};
 
@@ -24,24 +22,25 @@ table! {
         /// A host or `*.domain`, with an optional port; 443 without one.
         host: At<HostPattern>,
         /// Only these methods; every one when absent.
-        methods: Option<At<Many<Method>>>,
+        methods: Option<At<Many<At<Method>>>>,
         /// Only these paths, such as `/repos/mine/**`; every one when absent.
-        paths: Option<At<Many<PathPattern>>>,
+        paths: Option<At<Many<At<PathPattern>>>>,
     }
 }
 
-impl Shape for AllowText {
-    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+impl Decode for AllowText {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         match &node.kind {
             Kind::String(_) => HostPattern::decode(node, faults).map(|host| Self { host, request: None }),
             Kind::Table(_) => Self::from_table(AllowSpec::decode(node, faults)?, node, faults),
-            _ => {
-                let found = node.describe();
-                let fault = Fault::new(format!("expected a host or a table, found {found}"))
-                    .label(format!("this is {found}"))
-                    .help(FORMS);
-                faults.push("wrong-type", &node.span, fault);
-                None
+            Kind::Null
+            | Kind::Integer(_)
+            | Kind::Float(_)
+            | Kind::Boolean(_)
+            | Kind::Array(_)
+            | Kind::Foreign(_) => {
+                let message = format!("expected a host or a table, found {}", node.describe());
+                faults.wrong_type(node, Fault::new(message).help(FORMS))
             }
         }
     }
@@ -52,7 +51,7 @@ impl Shape for AllowText {
 }
 
 impl AllowText {
-    fn from_table(spec: AllowSpec, node: &Node, faults: &mut Faults) -> Option<Self> {
+    fn from_table(spec: AllowSpec, node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         let AllowSpec { host, methods, paths } = spec;
         let host = host.value;
         if methods.is_none() && paths.is_none() {
@@ -62,12 +61,7 @@ impl AllowText {
             HostTarget::Exact(_) | HostTarget::AnyUnder(_) => {}
             HostTarget::Address(_) | HostTarget::Range(_) => {
                 let fault = Fault::new("requests to an address cannot be looked into: TLS knows names");
-                faults.push(
-                    "invalid-value",
-                    &node.span,
-                    fault.help("name the host, or leave `methods` and `paths` out"),
-                );
-                return None;
+                return faults.invalid(node, fault.help("name the host, or leave `methods` and `paths` out"));
             }
         }
         let methods = methods.map_or(Methods::Any, |list| {
@@ -86,19 +80,5 @@ impl std::fmt::Display for AllowText {
             None => self.host.fmt(f),
             Some(request) => write!(f, "{}: {request}", self.host),
         }
-    }
-}
-
-impl Scalar for Method {
-    const EXPECTED: &'static str = "a method such as `\"GET\"`";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        Method::new(text).map_err(|error| Fault::new(error.to_string()))
-    }
-}
-
-impl Scalar for PathPattern {
-    const EXPECTED: &'static str = "a path such as `\"/v1/**\"`";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        PathPattern::parse(text).map_err(|error| Fault::new(error.to_string()))
     }
 }

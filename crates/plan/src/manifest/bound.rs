@@ -1,7 +1,6 @@
 //! A limit that has a default, which can be declared away.
 
-use crate::decode::{Faults, Shape};
-use crate::syntax::{Kind, Node};
+use belljar_contract::decode::{Decode, Faults, Kind, Node};
 use serde_json::{Value, json};
 
 /// The word for "no limit".
@@ -16,11 +15,18 @@ pub enum Bound<T> {
     AtMost(T),
 }
 
-impl<T: Shape> Shape for Bound<T> {
-    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+impl<T: Decode> Decode for Bound<T> {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         match &node.kind {
             Kind::String(text) if text == NONE => Some(Self::Unlimited),
-            _ => T::decode(node, faults).map(Self::AtMost),
+            Kind::Null
+            | Kind::String(_)
+            | Kind::Integer(_)
+            | Kind::Float(_)
+            | Kind::Boolean(_)
+            | Kind::Array(_)
+            | Kind::Table(_)
+            | Kind::Foreign(_) => T::decode(node, faults).map(Self::AtMost),
         }
     }
 

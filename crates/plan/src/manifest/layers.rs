@@ -1,9 +1,9 @@
 //! Two files laid over each other: the user's is the base, the project's wins on the same name.
 
 use super::schema::{AgentSpec, FileSpec, McpSpec, PluginSpec, SkillSpec};
-use crate::decode::{FAULT_LIMIT, Faults, Named, Place, Shape, plain};
-use crate::syntax::{Kind, Node, parse_toml};
+use crate::syntax::parse_toml;
 use crate::text::{self, whole_file};
+use belljar_contract::decode::{Decode, FAULT_LIMIT, Faults, Kind, Named, Node, Place, plain};
 use belljar_contract::{AbsPath, AgentName, Diagnostic, Label, LibraryName, SourceFile, Sources};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -189,7 +189,7 @@ fn decode(file: usize, name: &str, text: &str, out: &mut Vec<Diagnostic>) -> Opt
         ));
         return None;
     }
-    let mut faults = Faults::new(file);
+    let mut faults = Faults::new(file, text);
     let spec = FileSpec::decode(&Node { span: 0..0, kind: Kind::Table(table) }, &mut faults);
     out.extend(faults.list);
     spec.map(|spec| (spec, faults.broken_names))

@@ -3,8 +3,8 @@
 use super::allow::AllowText;
 use super::bound::Bound;
 use super::source::{CredentialText, EnvText};
-use super::value::{Argument, HeaderName, Line, PathText, Program, SshWord, Text, Word};
-use crate::decode::{At, Named, table};
+use super::value::{Argument, HeaderName, Line, PathText, Positive, Program, SshWord, Text, Word};
+use belljar_contract::decode::{At, Many, Named, table};
 use belljar_contract::{
     AbsPath, Access, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, Host, HostName, HostPattern,
     ImageName, LibraryName, Port, SshPublicKey, TimeSpan, Usd, WorkspaceMode,
@@ -121,7 +121,7 @@ table! {
     "`tools`"
     pub struct ToolsSpec {
         /// Only these.
-        allow: Option<At<Many<Word>>>,
+        allow: Option<At<Many<At<Word>>>>,
         /// Never these.
         deny: Vec<At<Word>>,
         /// Tools that the model's provider runs on its own machines, such as `web_search`; none when absent.
@@ -222,7 +222,7 @@ table! {
         /// Memory, swap included, such as `4G`.
         memory: Option<At<ByteSize>>,
         /// Processes and threads; 4096 when absent.
-        pids: Option<At<Bound<u32>>>,
+        pids: Option<At<Bound<Positive>>>,
         /// Processors, such as `1.5`.
         cpu: Option<At<Cpus>>,
         /// Wall clock, such as `30m`; when absent 1h for a scenario and 12h for `run` without a terminal.
@@ -231,22 +231,5 @@ table! {
         cost_usd: Option<At<Usd>>,
         /// All file systems in memory together (`/tmp`, the home, `/dev/shm`), such as `2G`; half of memory when absent.
         tmpfs: Option<At<Bound<ByteSize>>>,
-    }
-}
-
-/// A list whose absence and whose emptiness differ.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Many<T>(pub Vec<At<T>>);
-
-impl<T> crate::decode::Shape for Many<T>
-where
-    Vec<At<T>>: crate::decode::Field,
-{
-    fn decode(node: &crate::syntax::Node, faults: &mut crate::decode::Faults) -> Option<Self> {
-        crate::decode::Field::decode_field(Some(node), faults).map(Many)
-    }
-
-    fn schema() -> serde_json::Value {
-        <Vec<At<T>> as crate::decode::Field>::field_schema()
     }
 }

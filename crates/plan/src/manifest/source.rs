@@ -1,9 +1,8 @@
 //! Where values come from, as a manifest writes it: variables of the environment and credentials.
 
 use super::value::{Line, PathText, Text, nul};
-use crate::decode::{Fault, Faults, Scalar, Shape, choices, list, nearest, shown};
-use crate::syntax::{Kind, Node};
 use belljar_contract::EnvName;
+use belljar_contract::decode::{Decode, Fault, Faults, Kind, Node, Scalar, choices};
 use serde_json::{Value, json};
 
 /// Where a value comes from, as written: short as a string, or as a table with one key.
@@ -46,7 +45,7 @@ impl EnvText {
         Ok(Self::Literal(text.to_owned()))
     }
 
-    fn decode_key(key: &str, node: &Node, faults: &mut Faults) -> Option<Self> {
+    fn decode_key(key: &str, node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         match key {
             "value" => Text::decode(node, faults).map(|Text(text)| Self::Literal(text)),
             "env" => VariableName::decode(node, faults).map(|VariableName(name)| Self::Variable(name)),
@@ -60,7 +59,7 @@ impl EnvText {
     fn decode_table(
         node: &Node,
         (keys, extra, forms): (&[&str], &[&str], &str),
-        faults: &mut Faults,
+        faults: &mut Faults<'_>,
     ) -> Option<Self> {
         let Kind::Table(table) = &node.kind else {
             return faults.mismatch(node, "a string or a table");
@@ -73,12 +72,7 @@ impl EnvText {
                 continue;
             }
             if !keys.contains(&key.text.as_str()) {
-                let mut fault = Fault::new(format!("unknown key `{}` in a value", shown(&key.text)))
-                    .help(format!("known keys are {}", list(&known)));
-                if let Some(near) = nearest(&key.text, &known) {
-                    fault = fault.label(format!("did you mean `{near}`?"));
-                }
-                faults.push("unknown-key", &key.span, fault);
+                faults.unknown_key(key, "a value", &known);
                 count += 1;
                 continue;
             }
@@ -88,8 +82,7 @@ impl EnvText {
         if count != 1 {
             let found = if count == 0 { "none".to_owned() } else { count.to_string() };
             let fault = Fault::new(format!("expected exactly one of {}, found {found}", choices(keys)));
-            faults.push("invalid-value", &node.span, fault.help(forms));
-            return None;
+            return faults.invalid(node, fault.help(forms));
         }
         found
     }
@@ -113,6 +106,12 @@ impl EnvText {
     }
 }
 
+/// Reports a value that is neither the short form nor a table.
+fn neither<T>(node: &Node, forms: &str, faults: &mut Faults<'_>) -> Option<T> {
+    let message = format!("expected a string or a table, found {}", node.describe());
+    faults.wrong_type(node, Fault::new(message).help(forms))
+}
+
 struct VariableName(EnvName);
 
 impl Scalar for VariableName {
@@ -126,37 +125,30 @@ fn variable(name: &str) -> Result<EnvName, Fault> {
     EnvName::new(name).map_err(|error| Fault::new(error.to_string()))
 }
 
-fn command(node: &Node, faults: &mut Faults) -> Option<Vec<String>> {
+fn command(node: &Node, faults: &mut Faults<'_>) -> Option<Vec<String>> {
     let Kind::Array(items) = &node.kind else {
         return faults.mismatch(node, "a list: the program and its arguments");
     };
     if items.is_empty() {
-        faults.push(
-            "invalid-value",
-            &node.span,
-            Fault::new("expected a program and its arguments, found an empty list"),
-        );
-        return None;
+        return faults.invalid(node, Fault::new("expected a program and its arguments, found an empty list"));
     }
     let words: Vec<Option<Text>> = items.iter().map(|item| Text::decode(item, faults)).collect();
     words.into_iter().map(|word| word.map(|Text(text)| text)).collect()
 }
 
-impl Shape for EnvText {
-    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+impl Decode for EnvText {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         match &node.kind {
             Kind::String(text) => {
-                Self::parse_short(text).map_err(|fault| faults.push("invalid-value", &node.span, fault)).ok()
+                Self::parse_short(text).map_or_else(|fault| faults.invalid(node, fault), Some)
             }
             Kind::Table(_) => Self::decode_table(node, (&SOURCE_KEYS, &[], ENV_FORMS), faults),
-            _ => {
-                let found = node.describe();
-                let fault = Fault::new(format!("expected a string or a table, found {found}"))
-                    .label(format!("this is {found}"))
-                    .help(ENV_FORMS);
-                faults.push("wrong-type", &node.span, fault);
-                None
-            }
+            Kind::Null
+            | Kind::Integer(_)
+            | Kind::Float(_)
+            | Kind::Boolean(_)
+            | Kind::Array(_)
+            | Kind::Foreign(_) => neither(node, ENV_FORMS, faults),
         }
     }
 
@@ -207,12 +199,11 @@ impl CredentialText {
         Ok(Self { prefix: prefix.to_owned(), secret, suffix: suffix.to_owned() })
     }
 
-    fn decode_table(node: &Node, faults: &mut Faults) -> Option<Self> {
+    fn decode_table(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         let Kind::Table(table) = &node.kind else { return None };
         if table.get("value").is_some() {
             let fault = Fault::new("a credential that is written in the manifest is not a secret");
-            faults.push("invalid-value", &node.span, fault.help(CREDENTIAL_FORMS));
-            return None;
+            return faults.invalid(node, fault.help(CREDENTIAL_FORMS));
         }
         let prefix = match table.get("prefix") {
             None => String::new(),
@@ -229,21 +220,19 @@ impl CredentialText {
     }
 }
 
-impl Shape for CredentialText {
-    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+impl Decode for CredentialText {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         match &node.kind {
             Kind::String(text) => {
-                Self::parse_short(text).map_err(|fault| faults.push("invalid-value", &node.span, fault)).ok()
+                Self::parse_short(text).map_or_else(|fault| faults.invalid(node, fault), Some)
             }
             Kind::Table(_) => Self::decode_table(node, faults),
-            _ => {
-                let found = node.describe();
-                let fault = Fault::new(format!("expected a string or a table, found {found}"))
-                    .label(format!("this is {found}"))
-                    .help(CREDENTIAL_FORMS);
-                faults.push("wrong-type", &node.span, fault);
-                None
-            }
+            Kind::Null
+            | Kind::Integer(_)
+            | Kind::Float(_)
+            | Kind::Boolean(_)
+            | Kind::Array(_)
+            | Kind::Foreign(_) => neither(node, CREDENTIAL_FORMS, faults),
         }
     }
 

@@ -1,13 +1,11 @@
 //! The values a manifest holds, each parsed once into a type.
 
-use crate::decode::{Fault, Faults, NameKey, Scalar, Shape, decode_choice, shown};
-use crate::syntax::{Kind, Node};
-use belljar_contract::{
-    AbsPath, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, Host, HostName, HostPattern,
-    HostPatternError, HostTarget, ImageName, ImageNameError, LibraryName, PathError, Port, QuantityError,
-    SshPublicKey, SshPublicKeyError, TimeSpan, Usd, WorkspaceMode,
+use belljar_contract::decode::{
+    Decode, Fault, Faults, Node, Scalar, shown, whole_number, whole_number_schema,
 };
-use serde_json::{Value, json};
+use belljar_contract::{AbsPath, PathError};
+use serde_json::Value;
+use std::ops::RangeInclusive;
 
 pub(super) fn nul(text: &str, what: &str) -> Result<(), Fault> {
     if text.contains('\0') {
@@ -145,126 +143,6 @@ impl Scalar for PathText {
     }
 }
 
-/// An absolute path inside the sandbox.
-impl Scalar for AbsPath {
-    const EXPECTED: &'static str = "an absolute path";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        AbsPath::new(text)
-            .map_err(|error| Fault::new(error.to_string()).help("a path inside the sandbox begins with `/`"))
-    }
-    fn pattern() -> Option<&'static str> {
-        Some("^/")
-    }
-}
-
-fn quantity(error: &QuantityError) -> Fault {
-    Fault::new(error.to_string())
-}
-
-impl Scalar for ByteSize {
-    const EXPECTED: &'static str = "a size such as `\"4G\"`";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        ByteSize::parse(text).map_err(|error| quantity(&error))
-    }
-    fn pattern() -> Option<&'static str> {
-        Some("^[0-9]+ ?([KkMGT](iB)?|B)?$")
-    }
-}
-
-impl Scalar for TimeSpan {
-    const EXPECTED: &'static str = "a time such as `\"30m\"`";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        TimeSpan::parse(text).map_err(|error| quantity(&error))
-    }
-    fn pattern() -> Option<&'static str> {
-        Some("^([0-9]+[smhd])+$")
-    }
-}
-
-impl Scalar for HostPattern {
-    const EXPECTED: &'static str = "a host or `*.domain`";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        HostPattern::parse(text).map_err(|error| {
-            let fault = Fault::new(error.to_string());
-            match error.instead() {
-                Some(host) => {
-                    fault.help(format!("write `{}`; an egress rule names hosts and ports only", shown(host)))
-                }
-                None => match error {
-                    HostPatternError::Wildcard if text == "*" => {
-                        fault.help("there is no rule that opens everything; name the hosts")
-                    }
-                    _ => fault,
-                },
-            }
-        })
-    }
-}
-
-impl Scalar for ImageName {
-    const EXPECTED: &'static str = "the name of an image";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        ImageName::parse(text).map_err(|error| {
-            let fault = Fault::new(error.to_string());
-            match error {
-                ImageNameError::Scheme => match text.split_once("://").map(|(_, rest)| rest) {
-                    Some(rest) if ImageName::parse(rest).is_ok() => fault.help(format!("write `{rest}`")),
-                    Some(_) | None => fault,
-                },
-                ImageNameError::Capital if ImageName::parse(&text.to_lowercase()).is_ok() => {
-                    fault.help(format!("write `{}`", text.to_lowercase()))
-                }
-                ImageNameError::Empty
-                | ImageNameError::Capital
-                | ImageNameError::Part
-                | ImageNameError::Host
-                | ImageNameError::Tag
-                | ImageNameError::Digest
-                | ImageNameError::Long => fault.help("write it as `podman images` does: `debian:12`"),
-            }
-        })
-    }
-    fn pattern() -> Option<&'static str> {
-        Some("^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$")
-    }
-}
-
-impl Scalar for HostName {
-    const EXPECTED: &'static str = "a host name";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        HostName::new(text).map_err(|error| {
-            let fault = Fault::new(error.to_string());
-            // What a rule of egress would take, and this place does not, is named for what it is.
-            match HostPattern::parse(text) {
-                Ok(HostPattern { target: HostTarget::Exact(host), .. }) => {
-                    Fault::new("expected a host name, found a port behind it")
-                        .help(format!("write `{host}`; a port has no place here"))
-                }
-                Ok(HostPattern { target: HostTarget::AnyUnder(_), .. }) => {
-                    Fault::new("expected a host name, found a pattern for several")
-                        .help("name one host; repeat the entry for each of several")
-                }
-                Ok(HostPattern { target: HostTarget::Address(_) | HostTarget::Range(_), .. }) => {
-                    Fault::new("expected a host name, found an address").help("name the host")
-                }
-                Err(HostPatternError::Scheme { instead }) => {
-                    let fault = Fault::new("expected a host name, found a URL");
-                    let host = instead.and_then(|host| Some(HostPattern::parse(&host).ok()?.target));
-                    match host {
-                        Some(HostTarget::Exact(host)) => fault.help(format!("write `{host}`")),
-                        _ => fault,
-                    }
-                }
-                Err(HostPatternError::Path { instead }) => {
-                    Fault::new("expected a host name, found a path behind it")
-                        .help(format!("write `{}`", shown(&instead)))
-                }
-                Err(_) => fault,
-            }
-        })
-    }
-}
-
 /// An alias or a user of ssh: it is written to a configuration file, so its alphabet is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshWord(pub String);
@@ -283,42 +161,6 @@ impl Scalar for SshWord {
     }
 }
 
-impl Scalar for Host {
-    const EXPECTED: &'static str = "a host name or an address";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        if let Ok(address) = bare.parse() {
-            return Ok(Host::of(address));
-        }
-        if let Ok(HostPattern { target: HostTarget::Address(address), .. }) = HostPattern::parse(text) {
-            return Err(Fault::new("expected an address, found a port behind it")
-                .help(format!("write `{address}`; a port has no place here")));
-        }
-        <HostName as Scalar>::parse(text).map(Host::Name)
-    }
-}
-
-impl Scalar for SshPublicKey {
-    const EXPECTED: &'static str = "a public key such as `ssh-ed25519 AAAA…`";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        let parsed = match text.chars().any(char::is_control) {
-            true => Err(SshPublicKeyError::Form),
-            false => SshPublicKey::parse(text),
-        };
-        parsed.map_err(|error| {
-            let fault = match error {
-                SshPublicKeyError::Form => {
-                    Fault::new(format!("expected {}, found `{}`", Self::EXPECTED, shown(text)))
-                }
-                other => Fault::new(other.to_string()),
-            };
-            fault.help(
-                "`ssh-keyscan HOST` prints the keys of a host; compare them with what its owner publishes",
-            )
-        })
-    }
-}
-
 /// The name of an HTTP header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderName(pub String);
@@ -334,100 +176,28 @@ impl Scalar for HeaderName {
     }
 }
 
-macro_rules! number {
-    ($type:ty, $expected:literal, $min:literal, $convert:expr) => {
-        impl Shape for $type {
-            fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
-                #[expect(clippy::cast_precision_loss, reason = "far beyond any sensible limit")]
-                let number = match node.kind {
-                    Kind::Integer(number) => number as f64,
-                    Kind::Float(number) => number,
-                    _ => return faults.mismatch(node, $expected),
-                };
-                let convert: fn(f64) -> Result<$type, QuantityError> = $convert;
-                convert(number).map_err(|error| faults.push("invalid-value", &node.span, quantity(&error))).ok()
-            }
-            fn schema() -> Value {
-                json!({"type": "number", "exclusiveMinimum": $min})
-            }
-        }
-    };
-}
-number!(Cpus, "a number of processors", 0, Cpus::new);
-number!(Usd, "an amount in dollars", 0, Usd::new);
+/// A whole number above zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Positive(pub u32);
 
-macro_rules! integer {
-    ($type:ty, $expected:literal, $min:literal ..= $max:literal, $convert:expr) => {
-        impl Shape for $type {
-            fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
-                let Kind::Integer(number) = node.kind else {
-                    return faults.mismatch(node, $expected);
-                };
-                let convert: fn(i64) -> Option<$type> = $convert;
-                let value = convert(number);
-                if value.is_none() {
-                    let range = format!("expected {} between {} and {}, found {number}", $expected, $min, $max);
-                    faults.push("invalid-value", &node.span, Fault::new(range));
-                }
-                value
-            }
-            fn schema() -> Value {
-                json!({"type": "integer", "minimum": $min, "maximum": $max})
-            }
-        }
-    };
-}
-pub(crate) use integer;
-integer!(Port, "a port", 1..=65535, |n| u16::try_from(n).ok().and_then(Port::new));
-integer!(u32, "a whole number", 1..=4_194_304, |n| u32::try_from(n)
-    .ok()
-    .filter(|n| (1..=4_194_304).contains(n)));
-
-macro_rules! names {
-    ($($type:ty => $pattern:literal),*) => {$(
-        impl NameKey for $type {
-            fn parse_key(text: &str) -> Result<Self, Fault> {
-                <$type>::new(text).map_err(|error| Fault::new(error.to_string()))
-            }
-            fn pattern() -> &'static str {
-                $pattern
-            }
-        }
-    )*};
-}
-names!(
-    AgentName => "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-    LibraryName => "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-    EnvName => "^[A-Za-z_][A-Za-z0-9_]{0,255}$"
-);
-
-impl Scalar for LibraryName {
-    const EXPECTED: &'static str = "the name of a library entry";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        Self::parse_key(text)
-    }
+impl Positive {
+    /// The most processes that Linux can have.
+    const RANGE: RangeInclusive<i64> = 1..=4_194_304;
 }
 
-crate::decode::choice!(HomeMode, "a home mode", {
-    "clean" => HomeMode::Clean,
-    "project" => HomeMode::Project,
-    "shared" => HomeMode::Shared,
-});
-crate::decode::choice!(WorkspaceMode, "a workspace mode", {
-    "direct" => WorkspaceMode::Direct,
-    "overlay" => WorkspaceMode::Overlay,
-    "copy" => WorkspaceMode::Copy,
-});
-impl Shape for BackendKind {
-    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
-        decode_choice(node, faults, "a backend", &BackendKind::ALL.map(|kind| (kind.name(), kind)))
+impl Decode for Positive {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
+        let number = whole_number(node, "a whole number", &Self::RANGE, faults)?;
+        u32::try_from(number).ok().map(Self)
     }
 
     fn schema() -> Value {
-        json!({"enum": BackendKind::ALL.map(BackendKind::name)})
+        whole_number_schema(&Self::RANGE)
     }
 }
-crate::decode::choice!(belljar_contract::Access, "a mount mode", {
-    "ro" => belljar_contract::Access::ReadOnly,
-    "rw" => belljar_contract::Access::ReadWrite,
-});
+
+impl std::fmt::Display for Positive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

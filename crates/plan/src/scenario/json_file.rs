@@ -1,18 +1,18 @@
 //! JSON files that a session leads to.
 
 use super::document::{DocumentError, DocumentText};
-use crate::decode::{Faults, plain};
-use crate::syntax::{Node, parse_json};
+use crate::syntax::parse_json;
 use crate::text::{self, whole_file};
 use belljar_contract::SourceFile;
+use belljar_contract::decode::{Faults, Node, plain};
 
 /// What `decode` makes of the file, or everything that is wrong with it.
 pub(super) fn read<T>(
     file: DocumentText,
-    decode: impl FnOnce(&Node, &SourceFile, &mut Faults) -> Option<T>,
+    decode: impl FnOnce(&Node, &SourceFile, &mut Faults<'_>) -> Option<T>,
 ) -> Result<T, DocumentError> {
-    let mut faults = Faults::new(0);
     let (source, finding) = text::read(0, file.name, file.bytes);
+    let mut faults = Faults::new(0, &source.text);
     let decoded = match finding {
         Some(finding) => {
             faults.list.push(finding);
@@ -27,5 +27,6 @@ pub(super) fn read<T>(
         let message = format!("`{}` cannot be used", plain(&source.name));
         faults.list.push(whole_file("invalid-value", message, "look at what the file holds"));
     }
-    Err(DocumentError { sources: vec![source], diagnostics: faults.list })
+    let diagnostics = faults.list;
+    Err(DocumentError { sources: vec![source], diagnostics })
 }

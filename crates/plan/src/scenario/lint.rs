@@ -3,36 +3,30 @@
 use super::document::Document;
 use super::scenario_spec::ScenarioSpec;
 use super::words::Fidelity;
-use crate::decode::{Fault, Faults, list, shown};
-use crate::syntax::{Kind, Node};
+use belljar_contract::decode::{Fault, Faults, Kind, Node, list, shown};
 use std::ops::Range;
 
-pub(super) fn scenario(spec: &ScenarioSpec, document: &Document, faults: &mut Faults) {
+pub(super) fn scenario(spec: &ScenarioSpec, document: &Document, faults: &mut Faults<'_>) {
     let Kind::Table(table) = &document.root().kind else { return };
     let items = |key: &str| match table.get(key).map(|node| &node.kind) {
         Some(Kind::Array(items)) => items.as_slice(),
         _ => &[],
     };
-    answers(items("answers"), document, faults);
-    for item in items("assert") {
-        lost_escapes(item, document, faults);
+    for rule in items("answers") {
+        positional(rule, faults);
+        lost_escapes(rule, document.text(), faults);
     }
-    slash_command(spec, document, table.get("prompt"), faults);
+    for item in items("assert") {
+        lost_escapes(item, document.text(), faults);
+    }
+    slash_command(spec, table.get("prompt"), faults);
     if spec.fidelity.as_ref().is_some_and(|fidelity| fidelity.value == Fidelity::Protocol) {
         without_walls(spec, items("assert"), faults);
     }
 }
 
-/// Rules of a scenario or of an answer policy.
-pub(super) fn answers(items: &[Node], document: &Document, faults: &mut Faults) {
-    for item in items {
-        positional(item, faults);
-        lost_escapes(item, document, faults);
-    }
-}
-
 /// A choice by position means another option as soon as the skill reorders its question.
-fn positional(rule: &Node, faults: &mut Faults) {
+fn positional(rule: &Node, faults: &mut Faults<'_>) {
     let Kind::Table(rule) = &rule.kind else { return };
     let choices = match rule.get("choose") {
         Some(Node { kind: Kind::Array(items), .. }) => items.as_slice(),
@@ -73,10 +67,10 @@ const LOST: [(u8, &str); 7] = [
     (b'_', "a space"),
 ];
 
-fn lost_escapes(node: &Node, document: &Document, faults: &mut Faults) {
+fn lost_escapes(node: &Node, text: &str, faults: &mut Faults<'_>) {
     match &node.kind {
         Kind::String(_) => {
-            let source = document.text().get(node.span.clone()).unwrap_or_default();
+            let source = text.get(node.span.clone()).unwrap_or_default();
             if let Some((place, letter, left)) = lost_escape(source) {
                 let span = node.span.start + place.start..node.span.start + place.end;
                 let fault = Fault::new(format!(
@@ -87,8 +81,8 @@ fn lost_escapes(node: &Node, document: &Document, faults: &mut Faults) {
                 faults.warn("lost-escape", &span, fault);
             }
         }
-        Kind::Array(items) => items.iter().for_each(|item| lost_escapes(item, document, faults)),
-        Kind::Table(table) => table.0.iter().for_each(|(_, node)| lost_escapes(node, document, faults)),
+        Kind::Array(items) => items.iter().for_each(|item| lost_escapes(item, text, faults)),
+        Kind::Table(table) => table.0.iter().for_each(|(_, node)| lost_escapes(node, text, faults)),
         Kind::Null | Kind::Integer(_) | Kind::Float(_) | Kind::Boolean(_) | Kind::Foreign(_) => {}
     }
 }
@@ -114,7 +108,7 @@ fn lost_escape(source: &str) -> Option<(Range<usize>, char, &'static str)> {
 }
 
 /// The agent calls a skill by its name only at the very beginning of what it is told.
-fn slash_command(spec: &ScenarioSpec, document: &Document, node: Option<&Node>, faults: &mut Faults) {
+fn slash_command(spec: &ScenarioSpec, node: Option<&Node>, faults: &mut Faults<'_>) {
     let prompt = &spec.prompt.value.0;
     if prompt.starts_with('/') {
         return;
@@ -135,7 +129,7 @@ fn slash_command(spec: &ScenarioSpec, document: &Document, node: Option<&Node>, 
                 && blank(&prompt[at + word.len()..])
         };
         let at = prompt.match_indices(&word).map(|(at, _)| at).find(|at| alone(*at));
-        let place = at.and_then(|at| document.inside(node, prompt, &(at..at + word.len())));
+        let place = at.and_then(|at| faults.part(node, &(at..at + word.len())));
         let name = shown(name);
         let message = format!("`/{name}` does not stand at the beginning of the prompt, so it calls nothing");
         let help = format!("begin the prompt with `/{name}`, without a space in front");
@@ -150,7 +144,7 @@ fn is_command(word: &str) -> bool {
 }
 
 /// Without walls nothing is kept from being reached, and nothing is known of an image.
-fn without_walls(spec: &ScenarioSpec, checks: &[Node], faults: &mut Faults) {
+fn without_walls(spec: &ScenarioSpec, checks: &[Node], faults: &mut Faults<'_>) {
     let why = "`fidelity: protocol` has no walls: nothing there refuses a host for certain";
     let help = "choose another tier, such as `container`";
     if let Some(first) = spec.expect_denied.first() {

@@ -5,9 +5,8 @@
 
 use super::document::{DocumentError, DocumentText};
 use super::json_file;
-use crate::decode::{Fault, Faults, Scalar, Shape, shown};
-use crate::syntax::{Kind, Node, Table};
 use belljar_contract::LibraryName;
+use belljar_contract::decode::{Decode, Fault, Faults, Kind, Node, Scalar, Table, shown};
 
 /// A marketplace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +67,7 @@ fn required<'a>(
     node: &Node,
     key: &str,
     what: &str,
-    faults: &mut Faults,
+    faults: &mut Faults<'_>,
 ) -> Option<&'a Node> {
     let found = table.get(key);
     if found.is_none() {
@@ -79,7 +78,7 @@ fn required<'a>(
 }
 
 /// What stands in front of a source that does not begin with `./`.
-fn plugin_root(file: &Table, faults: &mut Faults) -> Option<String> {
+fn plugin_root(file: &Table, faults: &mut Faults<'_>) -> Option<String> {
     let Kind::Table(metadata) = &file.get("metadata")?.kind else { return None };
     Folder::decode(metadata.get("pluginRoot")?, faults).map(|Folder(path)| path)
 }
@@ -87,7 +86,7 @@ fn plugin_root(file: &Table, faults: &mut Faults) -> Option<String> {
 fn plugin(
     node: &Node,
     root: Option<&str>,
-    faults: &mut Faults,
+    faults: &mut Faults<'_>,
 ) -> Option<(MarketplacePlugin, std::ops::Range<usize>)> {
     let Kind::Table(table) = &node.kind else { return faults.mismatch(node, "a table") };
     let name = required(table, node, "name", "a plugin", faults);

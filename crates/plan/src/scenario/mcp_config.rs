@@ -5,12 +5,12 @@
 
 use super::document::{DocumentError, DocumentText};
 use super::json_file;
-use crate::decode::{
-    At, Fault, Faults, Field, KeySpec, Named, Scalar, Shape, known_table, list, nearest, shown,
-};
 use crate::manifest::{Argument, Program};
-use crate::syntax::{Kind, Node, Table};
 use crate::text::whole_file;
+use belljar_contract::decode::{
+    At, Decode, Fault, Faults, Field, KeySpec, Kind, Named, Node, Scalar, Table, known_table, list, shown,
+};
+use belljar_contract::nearest;
 use belljar_contract::{EnvName, LibraryName, SourceFile};
 use serde_json::{Value, json};
 use std::fmt;
@@ -109,13 +109,14 @@ pub fn parse_mcp_config(text: DocumentText, enabled: &[String]) -> Result<Vec<Mc
     })
 }
 
-fn missing(servers: &Table, enabled: &[String], source: &SourceFile, faults: &mut Faults) {
+fn missing(servers: &Table, enabled: &[String], source: &SourceFile, faults: &mut Faults<'_>) {
     let known: Vec<&str> = servers.0.iter().map(|(key, _)| key.text.as_str()).take(100).collect();
     for name in enabled.iter().filter(|name| servers.get(name).is_none()) {
         if !faults.has_room() {
             return;
         }
-        let near = nearest(name, &known).map(|near| format!("did you mean `{}`? ", shown(near)));
+        let near =
+            nearest(name, known.iter().copied()).map(|near| format!("did you mean `{}`? ", shown(near)));
         let known: Vec<String> = known.iter().map(|name| shown(name)).collect();
         let help = format!("{}it has {}", near.unwrap_or_default(), list(&known));
         let message = format!("`{}` has no server `{}`", shown(&source.name), shown(name));
@@ -125,7 +126,7 @@ fn missing(servers: &Table, enabled: &[String], source: &SourceFile, faults: &mu
 
 type Server = (String, Vec<String>, Vec<(EnvName, McpEnv)>);
 
-fn server(node: &Node, faults: &mut Faults) -> Option<Server> {
+fn server(node: &Node, faults: &mut Faults<'_>) -> Option<Server> {
     let table = known_table(node, "an MCP server", &SERVER_KEYS, faults)?;
     let elsewhere = Fault::new("a server on the network is not started by belljar")
         .help("name a program that speaks with it, under `command`, and its host under `egress.extra_allow`");

@@ -17,14 +17,13 @@ mod session_file;
 mod session_spec;
 mod suite;
 mod under_test;
-mod within;
 mod words;
 
 pub use document::{Document, DocumentError, DocumentText, parse_document};
-pub use json_schema::{answer_policy_schema, scenario_schema, session_schema};
+pub use json_schema::{scenario_schema, session_schema};
 pub use marketplace::{Marketplace, MarketplacePlugin, PluginSource, parse_marketplace};
 pub use mcp_config::{McpEntry, McpEnv, parse_mcp_config};
-pub use scenario_file::{Scenario, ScenarioFile, parse_scenario};
+pub use scenario_file::{Scenario, ScenarioFile, ScenarioParts, parse_scenario};
 pub use scenario_spec::SessionReference;
 pub use session_file::{
     AgentVariables, Folder, McpChoice, PluginChoice, Session, SessionFile, SpaceProject, Thinking,

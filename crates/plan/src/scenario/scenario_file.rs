@@ -4,10 +4,8 @@ use super::document::{Document, DocumentError, DocumentText};
 use super::lint;
 use super::scenario_spec::{ScenarioSpec, SessionReference};
 use super::words::{Capability, Fidelity, OnUnanswered};
-use crate::decode::{At, Fault, Faults, Shape};
-use crate::syntax::{Kind, Node};
+use belljar_contract::decode::{Decode, Fault, Faults, Kind, Node};
 use belljar_contract::{Diagnostic, Lane};
-use serde_json::Value;
 use std::time::Duration;
 
 /// A scenario.
@@ -27,14 +25,8 @@ pub struct Scenario {
     pub prompt: String,
     /// Wall clock for the whole run.
     pub timeout: Option<Duration>,
-    /// The rules that answer, a list; read by whoever decides.
-    pub answers: Value,
     /// What happens to a question that no rule answers.
     pub on_unanswered: Option<OnUnanswered>,
-    /// Hosts that must have been refused, as written.
-    pub expect_denied: Vec<String>,
-    /// What must hold afterwards, a list; read by whoever judges.
-    pub assert: Value,
     /// The skills that this is about; all when there is none.
     pub skills: Vec<String>,
     /// What the image must be able to do.
@@ -48,29 +40,81 @@ pub struct Scenario {
 pub struct ScenarioFile {
     /// The scenario.
     pub scenario: Scenario,
-    /// Its text, for faults that are found later.
+    /// Its text.
     pub document: Document,
     /// What is worth knowing about it.
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Reads a scenario.
+/// What other crates decode of a scenario.
+#[derive(Debug)]
+pub struct ScenarioParts<'a> {
+    /// The rules that answer questions.
+    pub answers: &'a [Node],
+    /// Hosts that must have been refused.
+    pub expect_denied: Vec<Node>,
+    /// The checks.
+    pub assert: &'a [Node],
+    /// How results reach the user.
+    pub lane: Lane,
+}
+
+impl<'a> ScenarioParts<'a> {
+    /// The parts of what could be decoded, so that their faults are found even where other keys have some.
+    fn of(root: &'a Node, spec: Option<&ScenarioSpec>) -> Self {
+        let items = |key: &str| match &root.kind {
+            Kind::Table(table) => table.get(key).and_then(Node::items).unwrap_or_default(),
+            Kind::Null
+            | Kind::String(_)
+            | Kind::Integer(_)
+            | Kind::Float(_)
+            | Kind::Boolean(_)
+            | Kind::Array(_)
+            | Kind::Foreign(_) => &[],
+        };
+        let hosts = spec.map_or(&[][..], |spec| &spec.expect_denied);
+        Self {
+            answers: items("answers"),
+            expect_denied: hosts.iter().map(|host| host.value.0.clone()).collect(),
+            assert: items("assert"),
+            lane: spec.and_then(|spec| spec.lane.as_ref()).map_or(Lane::Local, |lane| lane.value),
+        }
+    }
+}
+
+/// Reads a scenario. `decode` reads the parts that other crates know, and adds to the same list of faults.
 ///
 /// # Errors
 /// Everything that is wrong with the file.
-pub fn parse_scenario(text: DocumentText) -> Result<ScenarioFile, DocumentError> {
+pub fn parse_scenario<T>(
+    text: DocumentText,
+    decode: impl FnOnce(&ScenarioParts<'_>, &mut Faults<'_>) -> Option<T>,
+) -> Result<(ScenarioFile, T), DocumentError> {
     let document = Document::read(text)?;
-    let mut faults = Faults::new(0);
+    let mut faults = document.faults();
     let spec = ScenarioSpec::decode(document.root(), &mut faults);
     if let Some(spec) = &spec {
-        remote_checks(spec, document.root(), &mut faults);
+        unattended(spec, &mut faults);
         lint::scenario(spec, &document, &mut faults);
     }
+    let parts = decode(&ScenarioParts::of(document.root(), spec.as_ref()), &mut faults);
     let scenario = spec.map(|spec| scenario(spec, document.name()));
-    let (document, warnings) = document.judged(faults)?;
-    match scenario {
-        Some(scenario) => Ok(ScenarioFile { scenario, document, warnings }),
-        None => Err(DocumentError { sources: document.sources(), diagnostics: warnings }),
+    let found = faults.list;
+    let (document, warnings) = document.judged(found)?;
+    match (scenario, parts) {
+        (Some(scenario), Some(parts)) => Ok((ScenarioFile { scenario, document, warnings }, parts)),
+        (Some(_), None) | (None, _) => {
+            Err(DocumentError { sources: document.sources(), diagnostics: warnings })
+        }
+    }
+}
+
+/// A test has no terminal to ask at: with an answer that may come or not it would be another test each time.
+fn unattended(spec: &ScenarioSpec, faults: &mut Faults<'_>) {
+    if let Some(asked) = spec.on_unanswered.as_ref().filter(|asked| asked.value == OnUnanswered::Prompt) {
+        let fault = Fault::new("a test has no terminal to ask at")
+            .help("write `fail`, `first` or `llm`, or add answers; `chat` asks you");
+        faults.push("refused", &asked.place.span, fault);
     }
 }
 
@@ -85,16 +129,14 @@ fn scenario(spec: ScenarioSpec, file: &str) -> Scenario {
         lane,
         prompt,
         timeout_ms,
-        answers,
+        answers: _,
         on_unanswered,
-        expect_denied,
-        assert,
+        expect_denied: _,
+        assert: _,
         skills,
         requires_capabilities,
         allow_host_writes,
     } = spec;
-    let list =
-        |list: Option<At<super::data::DataList>>| list.map_or(Value::Array(Vec::new()), |list| list.value.0);
     Scenario {
         name: name.map_or_else(|| stem(file).to_owned(), |name| name.value.0),
         baseline: baseline.map(|line| line.value.0),
@@ -103,10 +145,7 @@ fn scenario(spec: ScenarioSpec, file: &str) -> Scenario {
         lane: lane.map_or(Lane::Local, |lane| lane.value),
         prompt: prompt.value.0,
         timeout: timeout_ms.map(|at| at.value.0),
-        answers: list(answers),
         on_unanswered: on_unanswered.map(|at| at.value),
-        expect_denied: expect_denied.into_iter().map(|host| host.value.0).collect(),
-        assert: list(assert),
         skills: skills.into_iter().map(|line| line.value.0).collect(),
         requires_capabilities: requires_capabilities.into_iter().map(|at| at.value).collect(),
         allow_host_writes: allow_host_writes.is_some_and(|at| at.value),
@@ -119,25 +158,5 @@ fn stem(file: &str) -> &str {
     match name.rsplit_once('.') {
         Some((stem, "yaml" | "yml")) if !stem.is_empty() => stem,
         _ => name,
-    }
-}
-
-/// Checks that look at files delivered on this machine say nothing where only what is handed over is delivered.
-const LOCAL_CHECKS: [&str; 3] = ["present_files_called", "no_scratchpad_leak", "user_visible_artifact"];
-
-fn remote_checks(spec: &ScenarioSpec, root: &Node, faults: &mut Faults) {
-    if spec.lane.as_ref().is_none_or(|lane| lane.value != Lane::Remote) {
-        return;
-    }
-    let Kind::Table(table) = &root.kind else { return };
-    let Some(Kind::Array(items)) = table.get("assert").map(|node| &node.kind) else { return };
-    for item in items {
-        let Kind::Table(item) = &item.kind else { continue };
-        for (key, _) in item.0.iter().filter(|(key, _)| LOCAL_CHECKS.contains(&key.text.as_str())) {
-            let fault = Fault::new(format!("`{}` cannot be judged with `lane: remote`", key.text))
-                .label("looks at files on this machine")
-                .help("leave it out, or test the `local` lane");
-            faults.push("invalid-value", &key.span, fault);
-        }
     }
 }

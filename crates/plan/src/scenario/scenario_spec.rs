@@ -1,10 +1,9 @@
 //! The keys of a scenario. One definition: decoding, hints and the JSON Schema come from it.
 
-use super::data::DataList;
+use super::data::AnyList;
 use super::words::{Capability, Fidelity, LocalExecution, OnUnanswered};
-use crate::decode::{At, Fault, Faults, Scalar, Shape, table};
 use crate::manifest::{Line, PathText};
-use crate::syntax::{Kind, Node};
+use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Node, Scalar, table};
 use belljar_contract::{HostPattern, HostTarget, Lane, PatternPort};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -30,13 +29,13 @@ table! {
         /// Wall clock for the whole run, in milliseconds.
         timeout_ms: Option<At<Milliseconds>>,
         /// Rules that answer the agent's questions; the first that fits decides.
-        answers: Option<At<DataList>>,
+        answers: Option<AnyList>,
         /// What happens to a question that no rule answers; `fail` when absent.
         on_unanswered: Option<At<OnUnanswered>>,
         /// Hosts that must have been refused.
         expect_denied: Vec<At<DeniedHost>>,
         /// What must hold afterwards.
-        assert: Option<At<DataList>>,
+        assert: Option<AnyList>,
         /// The skills that this scenario is about; all when absent.
         skills: Vec<At<Line>>,
         /// What the image must be able to do.
@@ -92,8 +91,8 @@ impl Milliseconds {
     const MAX: u64 = 30 * 24 * 3600 * 1000;
 }
 
-impl Shape for Milliseconds {
-    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+impl Decode for Milliseconds {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         let number = match node.kind {
             Kind::Integer(number) => Some(number),
             // `1e5` is a whole number too.
@@ -115,21 +114,27 @@ impl Shape for Milliseconds {
     }
 }
 
-/// A host, or `*.domain` for what lies below it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeniedHost(pub String);
+/// A host, or `*.domain` for the names below it.
+#[derive(Debug, Clone)]
+pub struct DeniedHost(pub Node);
 
-impl Scalar for DeniedHost {
-    const EXPECTED: &'static str = "a host or `*.domain`";
-    fn parse(text: &str) -> Result<Self, Fault> {
-        let HostPattern { target, port } = <HostPattern as Scalar>::parse(text)?;
-        match (target, port) {
+impl Decode for DeniedHost {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
+        let HostPattern { target, port } = HostPattern::decode(node, faults)?;
+        let fault = match (target, port) {
             (HostTarget::Range(_), _) => {
-                Err(Fault::new("expected a host, found a range of addresses").help("name the hosts"))
+                Fault::new("expected a host, found a range of addresses").help("name the hosts")
             }
-            (_, PatternPort::Unwritten) => Ok(Self(text.to_owned())),
-            (_, PatternPort::Written(_)) => Err(Fault::new("expected a host, found a port behind it")
-                .help("leave the port out; a host counts as refused whatever the port")),
-        }
+            (HostTarget::Exact(_) | HostTarget::AnyUnder(_) | HostTarget::Address(_), port) => match port {
+                PatternPort::Unwritten => return Some(Self(node.clone())),
+                PatternPort::Written(_) => Fault::new("expected a host, found a port behind it")
+                    .help("leave the port out; a host counts as refused whatever the port"),
+            },
+        };
+        faults.invalid(node, fault)
+    }
+
+    fn schema() -> Value {
+        HostPattern::schema()
     }
 }

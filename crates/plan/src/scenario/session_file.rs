@@ -8,8 +8,8 @@ use super::session_spec::{
 use super::words::{
     CompactWindow, Effort, FolderMode, PermissionParity, PluginReference, ThinkingDisplay, ToolSearch,
 };
-use crate::decode::{At, Fault, Faults, Place, Shape};
-use crate::manifest::PathText;
+use crate::manifest::{PathText, Positive};
+use belljar_contract::decode::{At, Decode, Fault, Faults, Place};
 use belljar_contract::{Diagnostic, HostName, HostPattern, PermissionMode};
 
 /// A session. Paths are as written, relative to the session's file.
@@ -154,17 +154,18 @@ pub struct SessionFile {
 /// Everything that is wrong with the file.
 pub fn parse_session(text: DocumentText) -> Result<SessionFile, DocumentError> {
     let document = Document::read(text)?;
-    let mut faults = Faults::new(0);
+    let mut faults = document.faults();
     let spec = SessionSpec::decode(document.root(), &mut faults);
     let session = spec.map(|spec| session(spec, &mut faults));
-    let (document, warnings) = document.judged(faults)?;
+    let found = faults.list;
+    let (document, warnings) = document.judged(found)?;
     match session {
         Some(session) => Ok(SessionFile { session, document, warnings }),
         None => Err(DocumentError { sources: document.sources(), diagnostics: warnings }),
     }
 }
 
-fn session(spec: SessionSpec, faults: &mut Faults) -> Session {
+fn session(spec: SessionSpec, faults: &mut Faults<'_>) -> Session {
     // Destructured in full: a key that is added stops this function from compiling.
     let SessionSpec {
         model,
@@ -210,7 +211,7 @@ fn session(spec: SessionSpec, faults: &mut Faults) -> Session {
         effort: effort.map_or(defaults.effort, |at| at.value),
         thinking: thinking(extended_thinking, max_thinking_tokens, faults),
         thinking_display: thinking_display.map(|at| at.value),
-        max_turns: agent_max_turns.map(|at| at.value),
+        max_turns: agent_max_turns.map(|at| at.value.0),
         permission_mode: permission_mode.map_or(defaults.permission_mode, |at| at.value),
         permission_parity: permission_parity.map_or(defaults.permission_parity, |at| at.value),
         folders: folders.into_iter().map(|at| folder(at.value)).collect(),
@@ -238,20 +239,24 @@ fn set(flag: Option<At<bool>>) -> Option<Place> {
 }
 
 /// Says that something written is not done, where nothing is lost by it.
-fn undone(faults: &mut Faults, place: Option<Place>, what: &str, help: &str) {
+fn undone(faults: &mut Faults<'_>, place: Option<Place>, what: &str, help: &str) {
     if let Some(place) = place {
         faults.warn("not-done", &place.span, Fault::new(what).label("has no effect").help(help));
     }
 }
 
 /// Says that something written cannot be done, and that leaving it out would change the test.
-fn refused(faults: &mut Faults, place: Option<Place>, what: &str, help: &str) {
+fn refused(faults: &mut Faults<'_>, place: Option<Place>, what: &str, help: &str) {
     if let Some(place) = place {
         faults.push("refused", &place.span, Fault::new(what).help(help));
     }
 }
 
-fn thinking(extended: Option<At<bool>>, tokens: Option<At<u32>>, faults: &mut Faults) -> Option<Thinking> {
+fn thinking(
+    extended: Option<At<bool>>,
+    tokens: Option<At<Positive>>,
+    faults: &mut Faults<'_>,
+) -> Option<Thinking> {
     match (extended, tokens) {
         (Some(off), Some(tokens)) if !off.value => {
             let fault =
@@ -263,7 +268,7 @@ fn thinking(extended: Option<At<bool>>, tokens: Option<At<u32>>, faults: &mut Fa
             }
             None
         }
-        (_, Some(tokens)) => Some(Thinking::Tokens(tokens.value)),
+        (_, Some(tokens)) => Some(Thinking::Tokens(tokens.value.0)),
         (Some(At { value: true, .. }), None) => Some(Thinking::Extended),
         (Some(At { value: false, .. }), None) => Some(Thinking::Disabled),
         (None, None) => None,
@@ -275,7 +280,7 @@ fn folder(spec: FolderSpec) -> Folder {
     Folder { from: from.value, mode: mode.map_or(FolderMode::ReadWrite, |at| at.value) }
 }
 
-fn projects(specs: Vec<At<ProjectSpec>>, faults: &mut Faults) -> Vec<SpaceProject> {
+fn projects(specs: Vec<At<ProjectSpec>>, faults: &mut Faults<'_>) -> Vec<SpaceProject> {
     let mut out: Vec<SpaceProject> = Vec::new();
     for At { value: ProjectSpec { uuid, from }, .. } in specs {
         if out.iter().any(|known| known.uuid == uuid.value.0) {
@@ -288,7 +293,7 @@ fn projects(specs: Vec<At<ProjectSpec>>, faults: &mut Faults) -> Vec<SpaceProjec
     out
 }
 
-fn plugins(spec: PluginsSpec, faults: &mut Faults) -> PluginChoice {
+fn plugins(spec: PluginsSpec, faults: &mut Faults<'_>) -> PluginChoice {
     let PluginsSpec { config_dir, marketplaces, local_marketplaces, enabled, local_plugins, remote_plugins } =
         spec;
     refused(
@@ -319,7 +324,7 @@ fn plugins(spec: PluginsSpec, faults: &mut Faults) -> PluginChoice {
     }
 }
 
-fn skills(spec: SkillsSpec, faults: &mut Faults) -> Vec<PathText> {
+fn skills(spec: SkillsSpec, faults: &mut Faults<'_>) -> Vec<PathText> {
     let SkillsSpec { local, suggest_enabled, proactive_suggest_enabled } = spec;
     for suggested in [suggest_enabled, proactive_suggest_enabled] {
         undone(faults, set(suggested), "nobody suggests skills here", "name the skills under `local`");
@@ -327,7 +332,7 @@ fn skills(spec: SkillsSpec, faults: &mut Faults) -> Vec<PathText> {
     values(local)
 }
 
-fn mcp(spec: McpChoiceSpec, faults: &mut Faults) -> McpChoice {
+fn mcp(spec: McpChoiceSpec, faults: &mut Faults<'_>) -> McpChoice {
     let McpChoiceSpec { config, enabled } = spec;
     let config = config.and_then(|at| at.value.0);
     if config.is_none() {
@@ -341,7 +346,7 @@ fn mcp(spec: McpChoiceSpec, faults: &mut Faults) -> McpChoice {
     McpChoice { config, enabled: enabled.into_iter().map(|at| at.value.0).collect() }
 }
 
-fn reachable(spec: SessionEgressSpec, faults: &mut Faults) -> Vec<HostPattern> {
+fn reachable(spec: SessionEgressSpec, faults: &mut Faults<'_>) -> Vec<HostPattern> {
     let SessionEgressSpec { extra_allow, unrestricted } = spec;
     refused(
         faults,

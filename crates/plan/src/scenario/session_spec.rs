@@ -3,9 +3,8 @@
 use super::words::{
     CompactWindow, Effort, FolderMode, PermissionParity, PluginReference, ThinkingDisplay, ToolSearch,
 };
-use crate::decode::{At, Fault, Faults, Scalar, Shape, shown, table};
-use crate::manifest::{Line, PathText, Word};
-use crate::syntax::{Kind, Node};
+use crate::manifest::{Line, PathText, Positive, Word};
+use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Node, Scalar, shown, table};
 use belljar_contract::{HostName, HostPattern, PermissionMode};
 use serde_json::{Value, json};
 
@@ -20,7 +19,7 @@ table! {
         /// Whether the model thinks at length, or not at all.
         extended_thinking: Option<At<bool>>,
         /// How many turns the agent may take for one message.
-        agent_max_turns: Option<At<u32>>,
+        agent_max_turns: Option<At<Positive>>,
         /// The name of an account. There is none here: taken with a warning.
         account_name: Option<At<Line>>,
         /// What the agent asks about; `default` when absent.
@@ -155,7 +154,7 @@ table! {
     "`debug`"
     pub struct DebugSpec {
         /// How much the model may think.
-        max_thinking_tokens: Option<At<u32>>,
+        max_thinking_tokens: Option<At<Positive>>,
         /// How thinking appears in the stream.
         thinking_display: Option<At<ThinkingDisplay>>,
     }
@@ -180,11 +179,17 @@ table! {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Nullable<T>(pub Option<T>);
 
-impl<T: Shape> Shape for Nullable<T> {
-    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+impl<T: Decode> Decode for Nullable<T> {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         match node.kind {
             Kind::Null => Some(Self(None)),
-            _ => T::decode(node, faults).map(|value| Self(Some(value))),
+            Kind::String(_)
+            | Kind::Integer(_)
+            | Kind::Float(_)
+            | Kind::Boolean(_)
+            | Kind::Array(_)
+            | Kind::Table(_)
+            | Kind::Foreign(_) => T::decode(node, faults).map(|value| Self(Some(value))),
         }
     }
 

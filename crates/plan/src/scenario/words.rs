@@ -1,11 +1,12 @@
 //! The closed sets of words in scenario and session files.
 
-use crate::decode::{Fault, Faults, Scalar, Shape, choice, shown};
-use crate::manifest::integer;
-use crate::syntax::{Kind, Node};
-use belljar_contract::{Lane, LibraryName, NameError, PermissionMode};
+use belljar_contract::decode::{
+    Decode, Fault, Faults, Kind, Node, Scalar, choice, shown, whole_number, whole_number_schema,
+};
+use belljar_contract::{LibraryName, NameError};
 use serde_json::{Value, json};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Defines a set of words: the type, the word of each value, and how it is decoded.
@@ -130,10 +131,20 @@ words! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactWindow(u32);
 
-integer!(CompactWindow, "a number of tokens", 100_000..=1_000_000, |n| u32::try_from(n)
-    .ok()
-    .filter(|n| (100_000..=1_000_000).contains(n))
-    .map(CompactWindow));
+impl CompactWindow {
+    const TOKENS: RangeInclusive<i64> = 100_000..=1_000_000;
+}
+
+impl Decode for CompactWindow {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
+        let tokens = whole_number(node, "a number of tokens", &Self::TOKENS, faults)?;
+        u32::try_from(tokens).ok().map(Self)
+    }
+
+    fn schema() -> Value {
+        whole_number_schema(&Self::TOKENS)
+    }
+}
 
 impl fmt::Display for CompactWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -179,34 +190,25 @@ choice!(Effort, "an effort", {
     "max" => Effort::Max,
     "extra" => Effort::Xhigh,
 });
-choice!(Lane, "a lane", { "local" => Lane::Local, "remote" => Lane::Remote });
-choice!(PermissionMode, "a permission mode", {
-    "default" => PermissionMode::Default,
-    "acceptEdits" => PermissionMode::AcceptEdits,
-    "plan" => PermissionMode::Plan,
-    "bypassPermissions" => PermissionMode::BypassPermissions,
-});
 
 /// Where a scenario is carried out; one place only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalExecution;
 
-impl Shape for LocalExecution {
-    fn decode(node: &Node, faults: &mut Faults) -> Option<Self> {
+impl Decode for LocalExecution {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         match &node.kind {
             Kind::String(word) if word == "local" => Some(Self),
             Kind::String(word) if word == "cloud-describe" => {
                 let fault =
                     Fault::new("`cloud-describe` is a reserved word: nothing carries such a scenario out")
                         .help("write `local`, or leave the key out");
-                faults.push("invalid-value", &node.span, fault);
-                None
+                faults.invalid(node, fault)
             }
             Kind::String(word) => {
                 let fault = Fault::new(format!("expected `local`, found `{}`", shown(word)))
                     .help("leave the key out; a scenario is carried out on this machine");
-                faults.push("invalid-value", &node.span, fault);
-                None
+                faults.invalid(node, fault)
             }
             Kind::Null
             | Kind::Integer(_)

@@ -3,13 +3,12 @@
 //! `serde_json` alone decides what is JSON. The walk behind it only finds places, so it may take the form for
 //! granted. YAML's parser would not do: it refuses some characters and long keys that JSON permits.
 
-use super::{Key, Kind, Node, Table};
-use crate::decode::{Fault, Faults, shown};
+use belljar_contract::decode::{Fault, Faults, Key, Kind, Node, Table, shown};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The tree of `text`. A key that stands twice is reported and the rest is still looked at.
-pub(crate) fn parse(text: &str, faults: &mut Faults) -> Option<Node> {
+pub(crate) fn parse(text: &str, faults: &mut Faults<'_>) -> Option<Node> {
     if let Err(error) = serde_json::from_str::<serde_json::Value>(text) {
         syntax(text, &error, faults);
         return None;
@@ -17,7 +16,7 @@ pub(crate) fn parse(text: &str, faults: &mut Faults) -> Option<Node> {
     Walk { text, at: 0, faults }.value()
 }
 
-fn syntax(text: &str, error: &serde_json::Error, faults: &mut Faults) {
+fn syntax(text: &str, error: &serde_json::Error, faults: &mut Faults<'_>) {
     let at = offset(text, error.line(), error.column());
     let end = text[at..].chars().next().map_or(at, |c| at + c.len_utf8());
     let full = error.to_string();
@@ -44,13 +43,13 @@ fn offset(text: &str, line: usize, column: usize) -> usize {
     at
 }
 
-struct Walk<'a> {
+struct Walk<'a, 't> {
     text: &'a str,
     at: usize,
-    faults: &'a mut Faults,
+    faults: &'a mut Faults<'t>,
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     /// The next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
         let rest = self.text.as_bytes().get(self.at..)?;
@@ -154,23 +153,10 @@ impl Walk<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
-    fn faults() -> Faults {
-        Faults::new(0)
-    }
-
-    fn plain(node: &Node) -> Value {
-        match &node.kind {
-            Kind::Null => Value::Null,
-            Kind::String(text) => json!(text),
-            Kind::Integer(number) => json!(number),
-            Kind::Float(number) => json!(number),
-            Kind::Boolean(value) => json!(value),
-            Kind::Array(items) => items.iter().map(plain).collect(),
-            Kind::Table(table) => table.0.iter().map(|(key, node)| (key.text.clone(), plain(node))).collect(),
-            Kind::Foreign(name) => panic!("{name}"),
-        }
+    fn faults() -> Faults<'static> {
+        Faults::new(0, "")
     }
 
     #[test]
@@ -192,7 +178,7 @@ mod tests {
             let mut faults = faults();
             let node = parse(text, &mut faults).unwrap();
             let numbers = |value: &Value| value.to_string().replace("-0,", "0,").replace("-0.0,", "0,");
-            assert_eq!(numbers(&plain(&node)), numbers(&serde_json::from_str(text).unwrap()), "{text}");
+            assert_eq!(numbers(&node.to_value()), numbers(&serde_json::from_str(text).unwrap()), "{text}");
             assert_eq!(&text[node.span], text.trim_matches([' ', '\n']));
             assert!(faults.list.is_empty());
         }

@@ -1,12 +1,10 @@
 //! Text to a tree in which every key and every value knows its place.
 
 mod json;
-mod node;
 mod toml;
 mod yaml;
 
 pub(crate) use json::parse as parse_json;
-pub(crate) use node::{Key, Kind, Node, Table};
 pub(crate) use toml::parse as parse_toml;
 pub(crate) use yaml::{Aliases, parse as parse_yaml};
 

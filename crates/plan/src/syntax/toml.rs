@@ -1,6 +1,7 @@
 //! TOML, with several errors in one pass.
 
-use super::{Key, Kind, Node, SyntaxError, Table};
+use super::SyntaxError;
+use belljar_contract::decode::{Key, Kind, Node, Table};
 use toml::de::{DeTable, DeValue};
 
 /// The tree of `text`, or every place where it is not TOML.
@@ -23,7 +24,7 @@ fn tell(text: &str, error: &toml::de::Error) -> SyntaxError {
     let before = at(line_start..span.start).trim_end();
     let (message, help) = match message.as_str() {
         "duplicate key" => {
-            let message = format!("`{}` is there twice", crate::decode::shown(at(span.clone())));
+            let message = format!("`{}` is there twice", belljar_contract::decode::shown(at(span.clone())));
             (message, Some("the first one is further up; keep one of them"))
         }
         "recursion limit" => ("this is nested too deeply".to_owned(), None),

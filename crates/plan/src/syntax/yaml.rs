@@ -1,6 +1,7 @@
 //! YAML, bounded: one document, no tags; aliases only where they are asked for, and then within limits.
 
-use super::{Key, Kind, Node, SyntaxError, Table};
+use super::SyntaxError;
+use belljar_contract::decode::{Key, Kind, Node, Table};
 use granit_parser::{Event, Parser, ScalarStyle};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -208,7 +209,8 @@ impl Builder {
                 let key = key(node)?;
                 if let Some(first) = seen.get(&key.text) {
                     *pending = Some(Pending::Duplicate);
-                    let message = format!("the key `{}` is there twice", crate::decode::shown(&key.text));
+                    let message =
+                        format!("the key `{}` is there twice", belljar_contract::decode::shown(&key.text));
                     let error =
                         SyntaxError { first: Some(first.clone()), ..SyntaxError::new(message, key.span) };
                     if self.duplicates.len() < DUPLICATES {
@@ -304,6 +306,7 @@ fn scalar(value: &str, style: ScalarStyle) -> Option<Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use belljar_contract::decode::Faults;
 
     #[test]
     fn reads_a_mapping_with_places() {
@@ -387,5 +390,40 @@ mod tests {
         assert!(first("a: *nowhere", Aliases::Bounded).contains("anchor"));
         let many = "- 1\n".repeat(VALUES + 1);
         assert_eq!(first(&many, Aliases::Bounded), "a file holds at most 131072 values");
+    }
+
+    fn found(scalar: &str, part: &str) -> Option<String> {
+        let text = format!("k: {scalar}\n");
+        let Kind::Table(table) = parse(&text, Aliases::Refused).unwrap().kind else { panic!("a table") };
+        let node = table.get("k").unwrap();
+        let Kind::String(value) = &node.kind else { panic!("a string") };
+        let at = value.find(part).unwrap_or_else(|| panic!("{part:?} in {value:?}"));
+        let place = Faults::new(0, &text).part(node, &(at..at + part.len()));
+        place.map(|place| text[place].to_owned())
+    }
+
+    #[test]
+    fn a_part_of_a_string_is_found_in_every_style() {
+        for (scalar, part, written) in [
+            ("command.bad(x)", "bad", "bad"),
+            ("'it''s bad'", "bad", "bad"),
+            ("'it''s bad'", "'", "''"),
+            ("\"a \\\"b\\\" \\u00e9 bad\"", "bad", "bad"),
+            ("\"a \\\"b\\\" \\u00e9 bad\"", "é", "\\u00e9"),
+            ("\"a\\n\\tbad\"", "bad", "bad"),
+            ("\"a \\\n  bad\"", "bad", "bad"),
+            ("plain over\n  lines bad", "bad", "bad"),
+            ("'quoted\n  lines bad'", "bad", "bad"),
+            ("|\n  first\n  second bad\n", "bad", "bad"),
+            ("|\n  first\n    more\n\n  second bad\n", "bad", "bad"),
+            (">-\n  first\n  more\n\n  second bad\n", "more", "more"),
+            ("plain\n\n  two\n\n\n  lines bad", "bad", "bad"),
+            (">-\n  first\n  second bad\n", "bad", "bad"),
+            ("é && bad", "bad", "bad"),
+            ("|-  # why\n  \"quoted\" \\ bad", "bad", "bad"),
+            ("|2\n    first\n  bad\n", "bad", "bad"),
+        ] {
+            assert_eq!(found(scalar, part).as_deref(), Some(written), "{scalar:?}");
+        }
     }
 }

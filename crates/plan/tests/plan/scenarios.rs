@@ -4,7 +4,8 @@
 
 use belljar_contract::{Diagnostic, Label, SourceFile, position};
 use belljar_plan::{
-    DocumentError, DocumentText, SIZE_LIMIT, parse_scenario, parse_session, scenario_schema, session_schema,
+    DocumentError, DocumentText, SIZE_LIMIT, ScenarioFile, parse_scenario, parse_session, scenario_schema,
+    session_schema,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -39,6 +40,11 @@ pub fn refusal(error: &DocumentError) -> String {
     all(&error.diagnostics, &error.sources)
 }
 
+/// A scenario whose rules and checks are not decoded.
+pub fn scenario(text: DocumentText) -> Result<ScenarioFile, DocumentError> {
+    parse_scenario(text, |_, _| Some(())).map(|(file, ())| file)
+}
+
 /// The type and the warnings of a good file, or what is wrong with it.
 fn outcome(folder: &Path) -> String {
     let read = |name: &str| fs::read(folder.join(name)).ok().map(|bytes| text(name, bytes));
@@ -47,9 +53,10 @@ fn outcome(folder: &Path) -> String {
         false => format!("{shown}\n\n{warnings}"),
     };
     if let Some(text) = read("scenario.yaml") {
-        return match parse_scenario(text) {
-            Ok(file) => {
-                good(format!("{:#?}\n", file.scenario), all(&file.warnings, &file.document.sources()))
+        return match parse_scenario(text, |parts, _| Some(format!("{parts:#?}"))) {
+            Ok((file, parts)) => {
+                let shown = format!("{:#?}\n{parts}\n", file.scenario);
+                good(shown, all(&file.warnings, &file.document.sources()))
             }
             Err(error) => refusal(&error),
         };
@@ -85,11 +92,11 @@ fn every_file_is_told_as_expected() {
 
 #[test]
 fn a_file_that_is_too_large_is_not_parsed() {
-    let error = parse_scenario(text("big.yaml", "prompt: ".to_owned() + &"x".repeat(20 << 20))).unwrap_err();
+    let error = scenario(text("big.yaml", "prompt: ".to_owned() + &"x".repeat(20 << 20))).unwrap_err();
     assert_eq!(error.diagnostics[0].code, "too-large");
     assert!(error.sources[0].text.is_empty());
     let many: String = (0..SIZE_LIMIT / 12).map(|n| format!("k{n:07}: 1\n")).collect();
-    let error = parse_scenario(text("many.yaml", many)).unwrap_err();
+    let error = scenario(text("many.yaml", many)).unwrap_err();
     assert_eq!(error.diagnostics[0].code, "syntax");
 }
 
@@ -101,7 +108,7 @@ fn a_name_is_taken_from_the_file() {
         ("smoke", "smoke"),
         (".yaml", ".yaml"),
     ] {
-        assert_eq!(parse_scenario(text(file, "prompt: x\n")).unwrap().scenario.name, name);
+        assert_eq!(scenario(text(file, "prompt: x\n")).unwrap().scenario.name, name);
     }
 }
 
@@ -113,13 +120,13 @@ fn the_guide_is_right() {
     let blocks: Vec<&str> =
         guide.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert_eq!(blocks.len(), 2);
-    let scenario =
-        parse_scenario(text("notes.yaml", blocks[0])).unwrap_or_else(|e| panic!("{}", refusal(&e)));
-    assert_eq!((scenario.scenario.name.as_str(), scenario.warnings.len()), ("notes", 0));
+    let file = scenario(text("notes.yaml", blocks[0])).unwrap_or_else(|e| panic!("{}", refusal(&e)));
+    assert_eq!((file.scenario.name.as_str(), file.warnings.len()), ("notes", 0));
     let session = parse_session(text("writer.yaml", blocks[1])).unwrap_or_else(|e| panic!("{}", refusal(&e)));
     assert_eq!(session.warnings.len(), 0);
     // Every key is in the guide, by its own name.
-    for schema in [scenario_schema(&json!({"type": "object"})), session_schema()] {
+    for schema in [scenario_schema(&json!({"type": "object"}), &json!({"type": "object"})), session_schema()]
+    {
         for (key, schema) in schema["properties"].as_object().unwrap() {
             let below = schema.get("properties").and_then(Value::as_object);
             for name in below.map_or(vec![key], |below| below.keys().collect()) {

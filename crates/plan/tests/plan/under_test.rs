@@ -5,11 +5,11 @@ use crate::world::{World, abs};
 use belljar_contract::{Access, BackendKind, EnvName, HomeMode, LibraryName, Mount, MountSource, Purpose};
 use belljar_plan::{
     AGENT_UNDER_TEST, McpEntry, McpEnv, Scenario, Session, Staged, StagedError, agent_arguments,
-    agent_under_test, agent_variables, parse, parse_scenario, parse_session,
+    agent_under_test, agent_variables, parse, parse_session,
 };
 
 fn scenario(yaml: &str) -> Scenario {
-    parse_scenario(text("smoke.yaml", yaml)).unwrap().scenario
+    crate::scenarios::scenario(text("smoke.yaml", yaml)).unwrap().scenario
 }
 
 fn session(yaml: &str) -> Session {

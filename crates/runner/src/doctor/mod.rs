@@ -9,7 +9,9 @@ use crate::launch::engine::engine_places;
 use crate::launch::interpreter::interpreter;
 use crate::plan::agent_version;
 use crate::store::leftovers::{DOCTOR_PREFIX, MARK, OVERLAY_PREFIX, Scratch, mark};
-use belljar_contract::{AbsPath, Checkup, CheckupState, GUEST_PROTOCOL, ImageName, VersionStanding};
+use belljar_contract::{
+    AbsPath, Checkup, CheckupState, GUEST_PROTOCOL, ImageName, VersionStanding, with_causes,
+};
 use belljar_sandbox::{ENGINE_VARIABLE, Engine, EnginePlaces, ServiceEnd, wanted_of_images};
 use belljar_sys::cgroup::{self, Controller, Mode};
 use belljar_sys::mounts::OverlaySupport;
@@ -17,7 +19,6 @@ use belljar_sys::process::Prepare;
 use belljar_sys::userns::{self, Userns};
 use belljar_sys::{landlock, mounts, process};
 use serde_json::{Value, json};
-use std::error::Error as _;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -167,9 +168,8 @@ fn containers(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Pat
     let (version, socket) = match named {
         Ok(found) => found,
         Err(error) => {
-            let seen = std::iter::once(error.to_string()).chain(error.source().map(ToString::to_string));
             let fix = error.hint().into_iter().collect();
-            return missing(id, CheckupState::Absent, seen.collect::<Vec<_>>().join(": "), loses, fix);
+            return missing(id, CheckupState::Absent, with_causes(&error), loses, fix);
         }
     };
     let subject = SandboxCheck {
@@ -205,10 +205,8 @@ fn image_checkup(environment: &HostEnvironment, image: &ImageName, scratch: Opti
             missing(id, CheckupState::Absent, seen, &loses.join("; "), fix)
         }
         Err(error) => {
-            let seen = std::iter::once(error.to_string()).chain(error.source().map(ToString::to_string));
-            let seen = seen.collect::<Vec<_>>().join(": ");
             let loses = "agents that name it do not start";
-            missing(id, CheckupState::Absent, seen, loses, error.hint().into_iter().collect())
+            missing(id, CheckupState::Absent, with_causes(&error), loses, error.hint().into_iter().collect())
         }
     }
 }

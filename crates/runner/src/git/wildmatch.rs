@@ -1,7 +1,8 @@
 //! git's patterns for file names, matched in time proportional to the pattern and the text.
 //!
 //! git's own matcher backtracks, so that a malicious pattern can take years; this one keeps a set of states. A test
-//! compares the two.
+//! compares the two. `contract::glob_matches` has no sets of characters, no escapes and none of git's rules about `**` and
+//! slashes, so this is a matcher of its own.
 
 /// A parsed pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,13 +5,11 @@ use super::requests::{HostsFrom, TrialUse};
 use super::scope::{self, Permit, Reading, Scope};
 use crate::environment::HostEnvironment;
 use crate::plan::planner::PlanningError;
-use belljar_contract::{
-    AbsPath, AskedWalls, DataFault, Diagnostic, LibraryName, PathUse, Sources, Usd, Wishes,
-};
+use belljar_contract::{AbsPath, AskedWalls, Diagnostic, LibraryName, PathUse, Sources, Usd, Wishes};
 use belljar_plan::{
-    Document, DocumentError, DocumentText, McpEntry, OnUnanswered, PathText, PluginSource, Scenario,
-    ScenarioFile, Session, SessionFile, SessionReference, parse_document, parse_marketplace,
-    parse_mcp_config, parse_scenario, parse_session,
+    DocumentError, DocumentText, McpEntry, PathText, PluginSource, Scenario, ScenarioFile, Session,
+    SessionFile, SessionReference, parse_document, parse_marketplace, parse_mcp_config, parse_scenario,
+    parse_session,
 };
 use belljar_session::Harnesses;
 use belljar_session::decider::{Rule, parse_policy, parse_rules};
@@ -181,28 +179,13 @@ pub fn load_scenario_alone(environment: &HostEnvironment, path: &AbsPath) -> Res
 
 /// The trial of a scenario's text, without the files that it names.
 pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, LoadError> {
-    let ScenarioFile { scenario, document, warnings } = parse_scenario(text)?;
+    let (file, (rules, checks)) = parse_scenario(text, |parts, faults| {
+        let rules = parse_rules(parts.answers, faults);
+        let checks = parse_checks(parts.assert, &parts.expect_denied, parts.lane, faults);
+        rules.zip(checks)
+    })?;
+    let ScenarioFile { scenario, document, warnings } = file;
     let reported: Vec<_> = warnings.into_iter().map(|one| (document.sources(), one)).collect();
-    let mut diagnostics = Vec::new();
-    let mut faults = |under: &str, found: Vec<DataFault>| {
-        // The hosts of `expect_denied` are parsed with the checks but stand elsewhere in the file.
-        let placed = |fault: DataFault| {
-            if fault.path.starts_with("expect_denied") { fault } else { fault.under(under) }
-        };
-        diagnostics.extend(found.into_iter().map(|fault| document.diagnostic(&placed(fault))));
-    };
-    let rules = parse_rules(&scenario.answers).map_err(|found| faults("answers", found));
-    let checks = parse_checks(&scenario.assert, &scenario.expect_denied, scenario.lane)
-        .map_err(|found| faults("assert", found));
-    // A test runs without a user at a terminal; optional answers would also make it unrepeatable.
-    if scenario.on_unanswered == Some(OnUnanswered::Prompt) {
-        let fault = DataFault::new("on_unanswered", "a test cannot ask at a terminal")
-            .help("`fail`, `first` or `llm`, or answers in the scenario; `chat` asks you");
-        diagnostics.push(document.diagnostic(&fault));
-    }
-    let (Ok(rules), Ok(checks), true) = (rules, checks, diagnostics.is_empty()) else {
-        return Err(LoadError::Invalid { sources: document.sources(), diagnostics });
-    };
     let (session, found) = (Session::default(), NamedFiles::default());
     Ok(Trial {
         scenario,
@@ -224,11 +207,10 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
 /// # Errors
 /// All errors in it.
 pub fn load_policy(environment: &HostEnvironment, path: &AbsPath) -> Result<Vec<Rule>, LoadError> {
-    let (value, document): (_, Document) = parse_document(scope::read(environment, path)?)?;
-    parse_policy(&value).map_err(|faults| LoadError::Invalid {
-        sources: document.sources(),
-        diagnostics: faults.iter().map(|fault| document.diagnostic(fault)).collect(),
-    })
+    let document = parse_document(scope::read(environment, path)?)?;
+    let mut faults = document.faults();
+    parse_policy(document.root(), &mut faults)
+        .ok_or_else(|| LoadError::Invalid { sources: document.sources(), diagnostics: faults.list })
 }
 
 /// Resolves the paths that a session names, and lists every path that it uses.
@@ -382,8 +364,8 @@ pub(super) fn plugin_name(path: &AbsPath, reading: &Reading<'_>) -> Result<Libra
     let named = match manifest.as_path().is_file() {
         false => None,
         true => {
-            let (value, _document) = reading.parse((PathUse::Plugin, &manifest), parse_document)?;
-            value.get("name").and_then(|name| name.as_str()).map(str::to_owned)
+            let document = reading.parse((PathUse::Plugin, &manifest), parse_document)?;
+            document.root().to_value()["name"].as_str().map(str::to_owned)
         }
     };
     let directory = || path.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -9,8 +9,7 @@ use super::stage::DirectoryAccess;
 use crate::environment::HostEnvironment;
 use belljar_contract::{AbsPath, HostPattern, Lane, LibraryName, PathUse};
 use belljar_plan::{PathText, PluginReference, Scenario, Session, SessionReference, parse_marketplace};
-use belljar_verdict::parse_checks;
-use serde_json::Value;
+use belljar_verdict::Checks;
 
 /// The tested directory, and everything that the command line adds to it.
 #[derive(Debug, Clone)]
@@ -109,17 +108,12 @@ pub fn load_subject(
         lane: Lane::Local,
         prompt,
         timeout: None,
-        answers: Value::Array(Vec::new()),
         on_unanswered: None,
-        expect_denied: Vec::new(),
-        assert: Value::Array(Vec::new()),
         skills: Vec::new(),
         requires_capabilities: Vec::new(),
         allow_host_writes: false,
     };
-    let checks = parse_checks(&scenario.assert, &[], Lane::Local).map_err(|_faults| {
-        LoadError::Unfit("an empty list of checks was refused; this is a bug in belljar".to_owned())
-    })?;
+    let checks = Checks::none(Lane::Local);
     named.extend(reading.permitted());
     let trial = Trial {
         scenario,

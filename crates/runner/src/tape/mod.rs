@@ -44,13 +44,12 @@ pub use staleness::stale;
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
 
-use belljar_contract::{BodyRef, Exchange};
+use belljar_contract::{BodyRef, Exchange, with_causes};
 use belljar_egress::gateway::Answer;
 use belljar_egress::tape::{KeepExchanges, Replay, ReplaySetup, Scrub, TapeBodies};
 use belljar_record::Redact;
 use belljar_record::tape::ExchangeLog;
 use std::borrow::Cow;
-use std::error::Error;
 use std::io;
 use std::sync::Arc;
 
@@ -123,15 +122,10 @@ pub(crate) struct KeptExchanges(pub ExchangeLog);
 
 impl KeepExchanges for KeptExchanges {
     fn body(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
-        self.0.body(bytes).map_err(|error| in_a_line(&error))
+        self.0.body(bytes).map_err(|error| with_causes(&error))
     }
 
     fn exchange(&mut self, exchange: &Exchange) -> Result<(), String> {
-        self.0.line(exchange).map_err(|error| in_a_line(&error))
+        self.0.line(exchange).map_err(|error| with_causes(&error))
     }
-}
-
-fn in_a_line(error: &dyn Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| (*error).source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -1,4 +1,5 @@
 use super::*;
+use belljar_contract::decode::{Faults, Node};
 use belljar_contract::{FileKind, Lane, Metrics, Whole};
 use belljar_verdict::parse_checks;
 use serde_json::json;
@@ -35,7 +36,8 @@ fn ended() -> belljar_contract::ConversationEnd {
 }
 
 fn checks(items: Value) -> Checks {
-    parse_checks(&items, &[], Lane::Local).unwrap()
+    let items = Node::of_value(&items);
+    parse_checks(items.items().unwrap(), &[], Lane::Local, &mut Faults::new(0, "")).unwrap()
 }
 
 #[test]

@@ -1,6 +1,8 @@
 use super::*;
 use crate::question::{AnswerValue, By, Chosen, Grant};
-use belljar_contract::{AgentRequest, Frame, Inbound};
+use belljar_contract::decode::{Faults, Node};
+use belljar_contract::{AgentRequest, Diagnostic, Frame, Inbound};
+use belljar_testkit::schema::conforms;
 use granit_parser::{Event, Parser};
 use serde_json::{Map, Value, json};
 
@@ -28,8 +30,19 @@ fn gate(questions: &[(&str, bool, &[&str])]) -> Question {
     tool("AskUserQuestion", json!({"questions": questions}))
 }
 
+/// The rules of a policy, or every fault with the JSON pointer of its place.
+fn policy(file: &Value) -> Result<Vec<Rule>, Vec<(String, Diagnostic)>> {
+    let root = Node::of_value(file);
+    let mut faults = Faults::new(0, "");
+    let rules = parse_policy(&root, &mut faults);
+    let pointer = |fault: &Diagnostic| root.pointer(&fault.label.as_ref().unwrap().span).unwrap();
+    let faults: Vec<_> = faults.list.into_iter().map(|fault| (pointer(&fault), fault)).collect();
+    assert_eq!(rules.is_some(), faults.is_empty());
+    rules.ok_or(faults)
+}
+
 fn rules(list: Value) -> Scripted {
-    Scripted::default().with(parse_rules(&list).unwrap_or_else(|faults| panic!("{faults:?}")), By::Scenario)
+    Scripted::default().with(policy(&list).unwrap_or_else(|faults| panic!("{faults:?}")), By::Scenario)
 }
 
 fn answer(decision: Decision) -> Answer {
@@ -137,53 +150,105 @@ fn parity_and_first() {
 
 #[test]
 fn every_fault_of_a_policy_is_told_with_its_place() {
-    let faults = parse_policy(&json!({"answers": [
+    let faults = policy(&json!({"answers": [
         7,
         {},
         {"when_question": "a", "when_tool": "b"},
         {"when_question": "(", "choose": "x"},
         {"when_question": "a"},
         {"when_question": "a", "choose": []},
+        {"when_question": "a", "choose": ["x", 0, {}, " "]},
         {"when_question": "a", "answer": " "},
         {"when_question": "a", "choose": "x", "decide": "allow"},
+        {"when_question": "a", "choose": "x", "else": "allow"},
         {"when_tool": "b", "decide": "perhaps"},
-        {"when_tool": "b", "decide": "allow", "allow_if": "true"},
         {"when_tool": "b", "allow_if": "command.includes('x'"},
         {"when_tool": "b", "allow_if": "true", "denies": [{}]},
-        {"when_tool": "b", "allow_if": "command === 'x'", "allows": [{"command": "y"}, {}, 1]},
+        {"when_tool": "b", "allow_if": "command === 'x'", "allows": [{"command": "y"}, {}]},
+        {"when_tool": "b", "allow_if": "true", "allows": [1]},
         {"when_tool": "b", "decide": "allow", "grant": "once"},
         {"when_tool": "b", "decides": "allow"},
+        {"decide": "allow", "why": 1},
     ], "answer": []}))
     .unwrap_err();
-    let shown: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let shown: Vec<String> =
+        faults.iter().map(|(pointer, fault)| format!("{pointer}: {}", fault.message)).collect();
     assert_eq!(
         shown,
         [
-            "answer: an answer policy has only `answers`",
-            "answers[0]: a rule is an object, this is a number",
-            "answers[1]: a rule needs `when_question` or `when_tool`",
-            "answers[2]: a rule has one of `when_question` and `when_tool`, not both",
-            "answers[3].when_question: this pattern cannot be used: unclosed group",
-            "answers[4]: a rule with `when_question` has one of `choose` and `answer`",
-            "answers[5].choose: expected a label or a list of labels",
-            "answers[6].answer: an answer is not empty",
-            "answers[7].decide: `decide` goes with `when_tool`",
-            "answers[8].decide: expected `allow` or `deny`, found `perhaps`",
-            "answers[9]: a rule with `when_tool` has one of `decide` and `allow_if`",
-            "answers[10].allow_if: expected `)`, found the end",
-            "answers[11].denies[0]: the rule allows this example",
-            "answers[12].allows[0]: the rule denies this example",
-            "answers[12].allows[1]: the rule does not fit this example: `command`: the input has no `command`",
-            "answers[12].allows[2]: an example is an input of the tool, an object",
-            "answers[13].grant: `grant` goes with `when_tool: webfetch:<domain>` and `decide: allow`",
-            "answers[14].decides: a rule has no such key",
-            "answers[14]: a rule with `when_tool` has one of `decide` and `allow_if`",
+            "/answer: unknown key `answer` in an answer policy",
+            "/answers/0: expected a rule, found a number",
+            "/answers/1: a rule needs `when_question` with `choose` or `answer`, or `when_tool` with `decide` or `allow_if`",
+            "/answers/2: a rule needs `when_question` with `choose` or `answer`, or `when_tool` with `decide` or `allow_if`",
+            "/answers/3/when_question: this pattern cannot be used: unclosed group",
+            "/answers/4: a rule with `when_question` lacks `choose` or `answer`",
+            "/answers/5/choose: expected a label or a list of labels, found an empty list",
+            "/answers/6/choose/1: positions count from 1, found 0",
+            "/answers/6/choose/2: expected a label or a position, found a table",
+            "/answers/6/choose/3: expected a label, found an empty one",
+            "/answers/7/answer: expected an answer, found an empty one",
+            "/answers/8: a rule has one of `choose`, `answer`, `decide` and `allow_if`, this has `choose` and `decide`",
+            "/answers/9/else: unknown key `else` in a rule with `choose`",
+            "/answers/10/decide: expected a decision, found `perhaps`",
+            "/answers/11/allow_if: expected `)`, found the end",
+            "/answers/12/denies/0: the rule allows this example",
+            "/answers/13/allows/0: the rule denies this example",
+            "/answers/13/allows/1: the rule does not fit this example: `command`: the input has no `command`",
+            "/answers/14/allows/0: expected an input of the tool, found a number",
+            "/answers/15/grant: `grant` goes with `when_tool: webfetch:<domain>` and `decide: allow` only",
+            "/answers/16/decides: unknown key `decides` in a rule",
+            "/answers/17: a rule with `decide` lacks `when_tool`",
+            "/answers/17/why: expected a string, found a number",
         ]
     );
-    assert_eq!(faults[10 + 1].span, Some(20..20));
-    assert_eq!(faults[17].help.as_deref(), Some("near is `decide`"));
-    assert!(parse_policy(&json!([])).unwrap().is_empty());
-    assert_eq!(parse_policy(&json!({})).unwrap_err()[0].path, "answers");
+    let misspelt = faults.iter().find(|(pointer, _)| pointer == "/answers/16/decides").unwrap();
+    assert_eq!(misspelt.1.label.as_ref().unwrap().text, "did you mean `decide`?");
+    assert!(policy(&json!([])).unwrap().is_empty());
+    assert_eq!(policy(&json!({})).unwrap_err()[0].1.message, "an answer policy lacks `answers`");
+    assert_eq!(policy(&json!("x")).unwrap_err()[0].1.message, "expected a table, found a string");
+    let many = Value::Array(vec![json!({"when_tool": "b", "decide": "allow"}); 10_001]);
+    assert_eq!(policy(&many).unwrap_err()[0].0, "/10000");
+}
+
+#[test]
+fn the_schema_accepts_what_is_decoded() {
+    let rule = |rule: Value| json!([rule]);
+    for good in [
+        json!([]),
+        json!({"answers": []}),
+        rule(json!({"when_question": "a", "choose": "b"})),
+        rule(json!({"when_question": "", "choose": 2, "why": "c"})),
+        rule(json!({"when_question": "a", "choose": ["b", 2]})),
+        rule(json!({"when_question": "a", "answer": "b"})),
+        rule(json!({"when_tool": "A", "decide": "allow"})),
+        rule(json!({"when_tool": "webfetch:a.example.org", "decide": "allow", "grant": "once"})),
+        rule(
+            json!({"when_tool": "A", "allow_if": "true", "else": "deny", "allows": [{"a": 1}], "denies": [],
+            "why": "c"}),
+        ),
+    ] {
+        assert!(conforms(&policy_schema(), &good), "{good}");
+        assert!(policy(&good).is_ok(), "{good}");
+    }
+    for bad in [
+        json!({"answer": []}),
+        rule(json!({})),
+        rule(json!({"when_question": "a"})),
+        rule(json!({"when_question": "a", "choose": "b", "answer": "c"})),
+        rule(json!({"when_question": "a", "when_tool": "b", "choose": "c"})),
+        rule(json!({"when_question": "a", "choose": []})),
+        rule(json!({"when_question": "a", "choose": 0})),
+        rule(json!({"when_question": "a", "decide": "allow"})),
+        rule(json!({"when_tool": "A"})),
+        rule(json!({"when_tool": "", "decide": "allow"})),
+        rule(json!({"when_tool": "A", "decide": "maybe"})),
+        rule(json!({"when_tool": "A", "decide": "allow", "else": "deny"})),
+        rule(json!({"when_tool": "A", "decide": "allow", "grant": "always"})),
+        rule(json!({"when_tool": "A", "allow_if": "x", "decide": "deny"})),
+    ] {
+        assert!(!conforms(&policy_schema(), &bad), "{bad}");
+        assert!(policy(&bad).is_err(), "{bad}");
+    }
 }
 
 #[test]
@@ -334,7 +399,7 @@ fn fuzz_answer_policy() {
     let everyday = std::time::Duration::from_millis(500);
     bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
         if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
-            drop(parse_policy(&value));
+            drop(policy(&value));
         }
         let rule: Map<String, Value> = bytes
             .chunks_exact(2)
@@ -346,7 +411,7 @@ fn fuzz_answer_policy() {
                 )
             })
             .collect();
-        match parse_policy(&json!([rule])) {
+        match policy(&json!([rule])) {
             Err(faults) => assert!(!faults.is_empty()),
             Ok(rules) => {
                 let scripted = Scripted::default().with(rules, By::Policy);

@@ -1,7 +1,7 @@
 //! From what somebody wrote to the label that is meant.
 
 use crate::question::Chosen;
-use belljar_contract::{AskedOption, AskedQuestion};
+use belljar_contract::{AskedOption, AskedQuestion, nearest};
 
 /// What some tools append to the option they would take.
 const RECOMMENDED: &str = "(recommended)";
@@ -22,7 +22,7 @@ pub enum LabelReading {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
     /// None fits.
-    #[error("{question:?} has no option {wanted:?}; it has {}{}", list(.labels), .nearest.as_ref().map(|near| format!("; near is {near:?}")).unwrap_or_default())]
+    #[error("{question:?} has no option {wanted:?}; it has {}{}", list(.labels), .nearest.as_ref().map(|near| format!("; did you mean {near:?}?")).unwrap_or_default())]
     NoSuch {
         /// The question.
         question: String,
@@ -156,9 +156,7 @@ fn begins_with(label: &str, wanted: &str) -> bool {
 
 fn none(asked: &AskedQuestion, wanted: &str) -> LabelError {
     let labels: Vec<String> = asked.options.iter().map(|option| option.label.clone()).collect();
-    let distance = |label: &&String| strsim::levenshtein(&label.to_lowercase(), &wanted.to_lowercase());
-    let nearest = labels.iter().min_by_key(distance);
-    let nearest = nearest.filter(|label| distance(label) * 3 <= label.chars().count().max(1)).cloned();
+    let nearest = nearest(wanted, labels.iter().map(String::as_str)).map(str::to_owned);
     LabelError::NoSuch { question: asked.question.clone(), wanted: wanted.to_owned(), labels, nearest }
 }
 
@@ -216,7 +214,7 @@ mod tests {
             label(&asked(false, &["Markdown", "HTML"]), "Markdwn", LabelReading::Scripted).unwrap_err();
         assert_eq!(
             error.to_string(),
-            r#""Which?" has no option "Markdwn"; it has "Markdown", "HTML"; near is "Markdown""#
+            r#""Which?" has no option "Markdwn"; it has "Markdown", "HTML"; did you mean "Markdown"?"#
         );
     }
 }

@@ -15,6 +15,7 @@ mod parity;
 mod paste;
 mod policy;
 mod rule;
+mod rule_table;
 mod scripted;
 
 pub use command_line::{AnswerFlagError, parse_answer_flag};
@@ -24,7 +25,7 @@ pub use first::First;
 pub use label::{LabelError, LabelReading, choose};
 pub use model::{ModelQuestion, ModelReplyError};
 pub use parity::Parity;
-pub use policy::parse_policy;
+pub use policy::{parse_policy, policy_schema, rule_schema};
 pub use rule::{Rule, parse_rules};
 pub use scripted::{Scripted, SourcedRule};
 

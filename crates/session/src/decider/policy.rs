@@ -1,40 +1,51 @@
-//! The answer-policy file: rules, or an object with rules under `answers`.
+//! The answer-policy file: rules, or a table with rules under `answers`.
 
 use super::rule::{Rule, parse_rules};
-use belljar_contract::DataFault;
-use serde_json::Value;
+use belljar_contract::decode::{Decode, Faults, Node, Value, table, titled};
+use serde_json::json;
 
-/// Reads the data of an answer-policy file.
-///
-/// # Errors
-/// All that is wrong with it.
-pub fn parse_policy(file: &Value) -> Result<Vec<Rule>, Vec<DataFault>> {
-    let Value::Object(members) = file else { return parse_rules(file) };
-    let mut faults = Vec::new();
-    for key in members.keys().filter(|key| *key != "answers") {
-        faults.push(DataFault {
-            path: key.chars().take(64).collect(),
-            message: "an answer policy has only `answers`".to_owned(),
-            span: None,
-            help: None,
-        });
+table! {
+    "an answer policy"
+    struct PolicyTable {
+        /// Rules that answer the agent's questions; the first that fits decides.
+        answers: Rules,
     }
-    let rules = match members.get("answers") {
-        Some(list) => parse_rules(list),
-        None => Err(vec![DataFault {
-            path: "answers".to_owned(),
-            message: "an answer policy needs `answers`".to_owned(),
-            span: None,
-            help: None,
-        }]),
-    };
-    match rules {
-        Ok(rules) if faults.is_empty() => return Ok(rules),
-        Ok(_) => {}
-        Err(more) => faults.extend(more.into_iter().map(|fault| match fault.path.as_str() {
-            "answers" => fault,
-            path => DataFault { path: format!("answers{path}"), ..fault },
-        })),
+}
+
+#[derive(Debug, Clone)]
+struct Rules(Vec<Rule>);
+
+impl Decode for Rules {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
+        let items = node.items().or_else(|| faults.mismatch(node, "a list of rules"))?;
+        parse_rules(items, faults).map(Self)
     }
-    Err(faults)
+
+    fn schema() -> Value {
+        json!({"type": "array", "items": Rule::schema()})
+    }
+}
+
+/// Reads an answer-policy file. `None` after a fault.
+pub fn parse_policy(file: &Node, faults: &mut Faults<'_>) -> Option<Vec<Rule>> {
+    if let Some(items) = file.items() {
+        return parse_rules(items, faults);
+    }
+    faults.whole(|faults| PolicyTable::decode(file, faults)).map(|PolicyTable { answers }| answers.0)
+}
+
+/// The JSON Schema of one rule.
+#[must_use]
+pub fn rule_schema() -> Value {
+    Rule::schema()
+}
+
+/// The JSON Schema of an answer-policy file.
+#[must_use]
+pub fn policy_schema() -> Value {
+    let schema = json!({
+        "description": "Rules that answer the agent's questions.",
+        "oneOf": [Rules::schema(), PolicyTable::schema()],
+    });
+    titled("belljar answer policy", schema)
 }

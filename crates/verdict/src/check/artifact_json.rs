@@ -3,31 +3,32 @@
 use super::{Check, Key, check};
 use crate::files::content;
 use crate::finding::{Finding, excerpt};
-use crate::form::{PathName, Some1, Yes, object};
 use crate::run::Run;
+use crate::value::{NonEmpty, PathName, Yes};
+use belljar_contract::decode::table;
 use serde_json::{Number, Value};
 
 pub(super) const KEYS: &[Key] = &[ArtifactJson::KEY];
 
-object! {
-    /// As written.
-    Spec {
+table! {
+    "`artifact_json`"
+    struct ArtifactJsonSpec {
         /// The file, below the workspace.
-        required artifact = "artifact": PathName,
+        artifact: PathName,
         /// Members with dots between them, numbers for items of a list; left out, the whole document.
-        optional path = "path": String,
+        path: Option<String>,
         /// The value is this one; the order of members does not matter.
-        optional equals = "equals": Value,
+        equals: Option<Value>,
         /// The value is one of these.
-        optional one_of = "in": Some1<Value>,
+        one_of as "in": Option<NonEmpty<Value>>,
         /// The value is a number above this one.
-        optional gt = "gt": Number,
+        gt: Option<Number>,
         /// The value is there, whatever it is.
-        optional exists = "exists": Yes,
+        exists: Option<Yes>,
         /// The value is not there, though what should hold it is.
-        optional absent = "absent": Yes,
+        absent: Option<Yes>,
         /// The value is `null`.
-        optional is_null = "is_null": Yes,
+        is_null: Option<Yes>,
     }
 }
 
@@ -35,12 +36,12 @@ check! {
     /// A JSON file has a value. `path` leads to it by members and numbers of items, with dots between them
     /// (`summary.rows.0.name`); all but its last step must be there. Of `equals`, `in`, `gt`, `exists`, `absent` and
     /// `is_null` each that is given must hold; without any the value must exist. Files of up to 10 MiB are read.
-    ArtifactJson(Files, "artifact_json"): Spec
+    ArtifactJson(Files, "artifact_json"): ArtifactJsonSpec
 }
 
 impl Check for ArtifactJson {
     fn judge(&self, run: &Run<'_>) -> Finding {
-        let Spec { artifact, path, equals, one_of, gt, exists: _, absent, is_null } = &self.0;
+        let ArtifactJsonSpec { artifact, path, equals, one_of, gt, exists: _, absent, is_null } = &self.0;
         let (body, note) = match content(run, artifact) {
             Ok(content) => content,
             Err(finding) => return finding,
@@ -67,7 +68,7 @@ impl Check for ArtifactJson {
     }
 
     fn misuse(&self) -> Option<String> {
-        let Spec { artifact: _, path, equals, one_of, gt, exists, absent, is_null } = &self.0;
+        let ArtifactJsonSpec { artifact: _, path, equals, one_of, gt, exists, absent, is_null } = &self.0;
         let others =
             equals.is_some() || one_of.is_some() || gt.is_some() || exists.is_some() || is_null.is_some();
         if absent.is_some() && others {

@@ -3,37 +3,38 @@
 use super::{Check, Key, check};
 use crate::files::content;
 use crate::finding::{Finding, around, excerpt};
-use crate::form::{OneOrMore, PathName, Text, object};
 use crate::run::Run;
+use crate::value::{OneOrMore, PathName, Text};
 use belljar_contract::Pattern;
+use belljar_contract::decode::table;
 
 pub(super) const KEYS: &[Key] = &[ArtifactText::KEY];
 
-object! {
-    /// As written.
-    Spec {
+table! {
+    "`artifact_text`"
+    struct ArtifactTextSpec {
         /// The file, below the workspace.
-        required artifact = "artifact": PathName,
+        artifact: PathName,
         /// Texts that must all be in it.
-        optional contains = "contains": OneOrMore<Text>,
+        contains: Option<OneOrMore<Text>>,
         /// Texts of which none may be in it.
-        optional not_contains = "not_contains": OneOrMore<Text>,
+        not_contains: Option<OneOrMore<Text>>,
         /// A pattern that it must match.
-        optional matches = "matches": Pattern,
+        matches: Option<Pattern>,
         /// A pattern that it must not match.
-        optional not_matches = "not_matches": Pattern,
+        not_matches: Option<Pattern>,
     }
 }
 
 check! {
     /// A file holds text. At least one of `contains`, `not_contains`, `matches` and `not_matches` is given, and each that
     /// is must hold. Of a file that is not all UTF-8, nothing can be said not to be in it. Files of up to 10 MiB are read.
-    ArtifactText(Files, "artifact_text"): Spec
+    ArtifactText(Files, "artifact_text"): ArtifactTextSpec
 }
 
 impl Check for ArtifactText {
     fn judge(&self, run: &Run<'_>) -> Finding {
-        let Spec { artifact, contains, not_contains, matches, not_matches } = &self.0;
+        let ArtifactTextSpec { artifact, contains, not_contains, matches, not_matches } = &self.0;
         let (body, note) = match content(run, artifact) {
             Ok(content) => content,
             Err(finding) => return finding,
@@ -64,7 +65,7 @@ impl Check for ArtifactText {
     }
 
     fn misuse(&self) -> Option<String> {
-        let Spec { artifact: _, contains, not_contains, matches, not_matches } = &self.0;
+        let ArtifactTextSpec { artifact: _, contains, not_contains, matches, not_matches } = &self.0;
         let none = contains.is_none() && not_contains.is_none() && matches.is_none() && not_matches.is_none();
         none.then(|| "one of `contains`, `not_contains`, `matches` and `not_matches` is needed".to_owned())
     }

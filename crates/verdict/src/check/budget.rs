@@ -2,8 +2,8 @@
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
-use crate::form::{Count, Decimal};
 use crate::run::Run;
+use crate::value::{Count, Decimal};
 use belljar_contract::Observation;
 
 pub(super) const KEYS: &[Key] = &[Cost::KEY, Tokens::KEY, Turns::KEY, Memory::KEY];

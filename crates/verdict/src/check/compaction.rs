@@ -2,8 +2,8 @@
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
-use crate::form::Yes;
 use crate::run::Run;
+use crate::value::Yes;
 use belljar_contract::Observation;
 
 pub(super) const KEYS: &[Key] = &[Compacted::KEY];

@@ -3,8 +3,8 @@
 use super::{Check, Key, check};
 use crate::files::{deleted, listing, outputs};
 use crate::finding::Finding;
-use crate::form::Yes;
 use crate::run::Run;
+use crate::value::Yes;
 
 pub(super) const KEYS: &[Key] = &[InOutputs::KEY, InMounts::KEY];
 

@@ -2,8 +2,8 @@
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
-use crate::form::HostMatch;
 use crate::run::Run;
+use crate::value::HostMatch;
 use belljar_contract::{
     EGRESS_NOT_DIALLED, EgressDecision, EgressEnd, EgressLogState, EgressRow, EgressVerdict, EgressWay,
 };

@@ -3,8 +3,8 @@
 use super::{Check, Key, check};
 use crate::files::{Place, astray, gone, lies_in, listing, look};
 use crate::finding::Finding;
-use crate::form::PathName;
 use crate::run::Run;
+use crate::value::PathName;
 
 pub(super) const KEYS: &[Key] = &[Exists::KEY, Absent::KEY, Visible::KEY];
 

@@ -2,11 +2,11 @@
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
-use crate::form::Count;
 use crate::run::Run;
+use crate::value::Count;
 use belljar_contract::{Delivery, Gate};
 
-pub(super) const KEYS: &[Key] = &[Delivered::KEY, CountMin::KEY];
+pub(super) const KEYS: &[Key] = &[Delivered::KEY, GateAnswersMin::KEY];
 
 check! {
     /// `true`: every answer to a question of the agent came back to the model without an error; a run that asks nothing
@@ -18,7 +18,7 @@ check! {
 check! {
     /// At least this many calls that ask the user were answered, and the answers reached the model without an error. A
     /// call that asks three questions at once counts one.
-    CountMin(Questions, "gate_answer_count_min"): Count
+    GateAnswersMin(Questions, "gate_answer_count_min"): Count
 }
 
 fn text(gate: &Gate<'_>) -> String {
@@ -57,7 +57,7 @@ impl Check for Delivered {
     }
 }
 
-impl Check for CountMin {
+impl Check for GateAnswersMin {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let delivered = answered(run).into_iter().filter(|(gate, _)| gate.delivery == Delivery::Delivered);
         let delivered: Vec<(u64, String)> = delivered.map(|(gate, at)| (at, text(&gate))).collect();

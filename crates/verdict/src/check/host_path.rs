@@ -2,8 +2,8 @@
 
 use super::{Check, Key, check};
 use crate::finding::{Finding, excerpt};
-use crate::form::Yes;
 use crate::run::{Run, Who};
+use crate::value::Yes;
 
 pub(super) const KEYS: &[Key] = &[NoHostPath::KEY];
 

@@ -2,8 +2,8 @@
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
-use crate::form::{OneOrMore, PathGlob};
 use crate::run::Run;
+use crate::value::{OneOrMore, PathGlob};
 
 pub(super) const KEYS: &[Key] = &[Unmodified::KEY];
 

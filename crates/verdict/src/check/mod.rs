@@ -29,9 +29,9 @@ mod transcript;
 mod unexpected;
 
 use crate::finding::Finding;
-use crate::form::Reader;
 use crate::run::Run;
 use belljar_contract::Claim;
+use belljar_contract::decode::{Faults, Node};
 use serde_json::Value;
 
 /// A check: a pure look at a run.
@@ -85,8 +85,8 @@ pub(crate) struct Key {
     pub doc: &'static [&'static str],
     /// The JSON Schema of its value.
     pub schema: fn() -> Value,
-    /// Reads its value; `None` after at least one fault.
-    pub read: fn(&Value, &mut Reader) -> Option<Box<dyn Check>>,
+    /// The check of a value; `None` after a fault.
+    pub decode: fn(&Node, &mut Faults<'_>) -> Option<Box<dyn Check>>,
 }
 
 impl std::fmt::Debug for Key {
@@ -143,23 +143,24 @@ impl Group {
     }
 }
 
-/// Makes a check from its documentation, its key and the form of its value.
+/// Makes a check from its documentation, its key and the type of its value.
 macro_rules! check {
-    ($(#[doc = $doc:literal])+ $name:ident($group:ident, $key:literal): $form:ty) => {
+    ($(#[doc = $doc:literal])+ $name:ident($group:ident, $key:literal): $value:ty) => {
         $(#[doc = $doc])+
         #[derive(Debug)]
-        struct $name($form);
+        struct $name($value);
 
         impl $name {
             const KEY: $crate::check::Key = $crate::check::Key {
                 name: $key,
                 group: $crate::check::Group::$group,
                 doc: &[$($doc),+],
-                schema: <$form as $crate::form::Form>::schema,
-                read: |value, reader| {
-                    let check = $name(<$form as $crate::form::Form>::read(value, reader)?);
+                schema: <$value as ::belljar_contract::decode::Decode>::schema,
+                decode: |node, faults| {
+                    let check =
+                        $name(faults.whole(|faults| ::belljar_contract::decode::Decode::decode(node, faults))?);
                     match $crate::check::Check::misuse(&check) {
-                        Some(why) => reader.fault(why),
+                        Some(why) => faults.invalid(node, ::belljar_contract::decode::Fault::new(why)),
                         None => Some(Box::new(check)),
                     }
                 },

@@ -2,8 +2,8 @@
 
 use super::{Check, Effect, Key, Softened, check};
 use crate::finding::Finding;
-use crate::form::{Some1, Text, Yes};
 use crate::run::Run;
+use crate::value::{NonEmpty, Text, Yes};
 
 pub(super) const KEYS: &[Key] = &[
     AutoAllow::KEY,
@@ -29,7 +29,7 @@ check! {
 }
 check! {
     /// Lets `mount_delete` pass for these folders, by their names.
-    DeleteIn(Modifiers, "allow_delete_in"): Some1<Text>
+    DeleteIn(Modifiers, "allow_delete_in"): NonEmpty<Text>
 }
 check! {
     /// Read and kept for other tools; belljar holds nothing against a run that this would let pass.

@@ -2,11 +2,12 @@
 
 use super::{Check, Key, check};
 use crate::finding::{Finding, excerpt};
-use crate::form::{Count, Some1, Text, Word, Words, object};
 use crate::run::Run;
+use crate::value::{Count, NonEmpty, Text};
+use belljar_contract::decode::{choice, table};
 use belljar_contract::{AskedQuestion, Pattern};
 
-pub(super) const KEYS: &[Key] = &[Asked::KEY, Options::KEY, CountMax::KEY];
+pub(super) const KEYS: &[Key] = &[Asked::KEY, Options::KEY, QuestionsMax::KEY];
 
 check! {
     /// The user was asked a question whose text or header matches.
@@ -15,7 +16,7 @@ check! {
 check! {
     /// The user was asked at most this many questions. A call that asks three at once counts three. Needs the whole
     /// conversation.
-    CountMax(Questions, "questions_count_max"): Count
+    QuestionsMax(Questions, "questions_count_max"): Count
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,28 +25,26 @@ enum Order {
     Any,
 }
 
-impl Word for Order {
-    const ALL: &'static [(&'static str, Self)] = &[("exact", Self::Exact), ("any", Self::Any)];
-}
+choice!(Order, "an order", { "exact" => Order::Exact, "any" => Order::Any });
 
-object! {
-    /// As written.
-    Spec {
+table! {
+    "`question_options`"
+    struct OptionsSpec {
         /// Which question: its text or header matches. Left out, the only one that was asked.
-        optional when = "when_question": Pattern,
+        when as "when_question": Option<Pattern>,
         /// The labels that could be chosen, no more and no fewer.
-        optional equals = "equals": Some1<Text>,
+        equals: Option<NonEmpty<Text>>,
         /// Labels that could be chosen, among others.
-        optional contains = "contains": Some1<Text>,
+        contains: Option<NonEmpty<Text>>,
         /// Whether the order of the labels counts; it does not where this is left out.
-        optional order = "order": Words<Order>,
+        order: Option<Order>,
     }
 }
 
 check! {
     /// A question offered these labels, as it was asked. One of `equals` and `contains` is given. Without `when_question`
     /// exactly one question must have been asked; with it, each that matches must have the labels.
-    Options(Questions, "question_options"): Spec
+    Options(Questions, "question_options"): OptionsSpec
 }
 
 /// Every question with the event that asked.
@@ -67,7 +66,7 @@ impl Check for Asked {
     }
 }
 
-impl Check for CountMax {
+impl Check for QuestionsMax {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let asked: Vec<(u64, String)> =
             questions(run).into_iter().map(|(seq, question)| (seq, question.question.clone())).collect();
@@ -77,7 +76,7 @@ impl Check for CountMax {
 
 impl Check for Options {
     fn judge(&self, run: &Run<'_>) -> Finding {
-        let Spec { when, equals, contains, order } = &self.0;
+        let OptionsSpec { when, equals, contains, order } = &self.0;
         let all = questions(run);
         let chosen: Vec<&(u64, &AskedQuestion)> = all
             .iter()
@@ -93,7 +92,7 @@ impl Check for Options {
                 .iter()
                 .fold(finding, |finding, (seq, question)| finding.seen(*seq, &question.question));
         }
-        let order = order.map_or(Order::Any, |order| order.0);
+        let order = order.unwrap_or(Order::Any);
         for (seq, question) in &chosen {
             let labels: Vec<&str> = question.options.iter().map(|option| option.label.as_str()).collect();
             let holds = equals.as_ref().is_none_or(|wanted| same(&labels, &wanted.0, order))

@@ -2,8 +2,8 @@
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
-use crate::form::Count;
 use crate::run::Run;
+use crate::value::Count;
 use serde_json::Value;
 use std::collections::BTreeSet;
 

@@ -2,8 +2,8 @@
 
 use super::{Check, Effect, Key, check};
 use crate::finding::Finding;
-use crate::form::{Word, Words};
 use crate::run::Run;
+use belljar_contract::decode::choice;
 
 pub(super) const KEYS: &[Key] = &[Ended::KEY];
 
@@ -13,9 +13,7 @@ enum Wanted {
     Error,
 }
 
-impl Word for Wanted {
-    const ALL: &'static [(&'static str, Self)] = &[("success", Self::Success), ("error", Self::Error)];
-}
+choice!(Wanted, "a result", { "success" => Wanted::Success, "error" => Wanted::Error });
 
 check! {
     /// The conversation ended as said. A success is a last turn without an error and an agent that then ended with
@@ -23,7 +21,7 @@ check! {
     ///
     /// `error` also says that a failure of the agent is expected, so that it does not decide the verdict by itself.
     /// A failure of the network or a usage limit is never what was expected.
-    Ended(Outcome, "result"): Words<Wanted>
+    Ended(Outcome, "result"): Wanted
 }
 
 impl Check for Ended {
@@ -35,7 +33,7 @@ impl Check for Ended {
             None => (Wanted::Success, "the last turn succeeded and the agent ended with status 0".to_owned()),
             Some(failure) => (Wanted::Error, failure.to_string()),
         };
-        let finding = if is == self.0.0 { Finding::pass(why) } else { Finding::fail(why) };
+        let finding = if is == self.0 { Finding::pass(why) } else { Finding::fail(why) };
         finding.shown(&format!(
             "{} turns ended, {} of them failed; {}",
             end.results, end.failed_results, end.exit
@@ -43,7 +41,7 @@ impl Check for Ended {
     }
 
     fn effect(&self) -> Effect {
-        match self.0.0 {
+        match self.0 {
             Wanted::Success => Effect::None,
             Wanted::Error => Effect::ExpectsError,
         }

@@ -2,8 +2,9 @@
 
 use super::{Check, Key, check};
 use crate::finding::{Finding, excerpt};
-use crate::form::{Form, Reader, Some1, Text, object};
 use crate::run::Run;
+use crate::value::{NonEmpty, Text};
+use belljar_contract::decode::{Decode, Fault, Faults, Kind, Node, table};
 use belljar_contract::{Claim, ClaimScope, ClaimStand};
 use serde_json::{Value, json};
 
@@ -16,12 +17,22 @@ enum Least {
     Of(u64),
 }
 
-impl Form for Least {
-    fn read(value: &Value, reader: &mut Reader) -> Option<Self> {
-        match (value.as_str(), value.as_u64()) {
-            (Some("all"), _) => Some(Self::All),
-            (_, Some(count)) if count > 0 => Some(Self::Of(count)),
-            _ => reader.expected("`all` or a number from 1", value),
+impl Decode for Least {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
+        let expected = "`all` or a whole number from 1";
+        match &node.kind {
+            Kind::String(text) if text == "all" => Some(Self::All),
+            Kind::Integer(count @ 1..) => Some(Self::Of(count.unsigned_abs())),
+            Kind::Integer(count) => {
+                faults.invalid(node, Fault::new(format!("expected {expected}, found {count}")))
+            }
+            Kind::Null
+            | Kind::String(_)
+            | Kind::Float(_)
+            | Kind::Boolean(_)
+            | Kind::Array(_)
+            | Kind::Table(_)
+            | Kind::Foreign(_) => faults.mismatch(node, expected),
         }
     }
 
@@ -30,24 +41,24 @@ impl Form for Least {
     }
 }
 
-object! {
-    /// As written.
-    Spec {
+table! {
+    "`semantic_matches`"
+    struct SemanticSpec {
         /// The claims, each judged by itself.
-        required rubric = "rubric": Some1<Text>,
+        rubric: NonEmpty<Text>,
         /// How many must hold; all where it is left out.
-        optional least = "min_pass": Least,
+        least as "min_pass": Option<Least>,
         /// The model that reads.
-        optional model = "judge_model": Text,
+        model as "judge_model": Option<Text>,
         /// Whether the reader is shown what sub-agents said too.
-        optional sub_agents = "include_subagent_text": bool,
+        sub_agents as "include_subagent_text": Option<bool>,
     }
 }
 
 check! {
     /// A model that reads the run finds that the claims hold. The answers are asked for beforehand and are part of the
     /// evidence; without an answer a claim is unknown.
-    Semantic(Outcome, "semantic_matches"): Spec
+    Semantic(Outcome, "semantic_matches"): SemanticSpec
 }
 
 impl Semantic {
@@ -98,7 +109,7 @@ impl Check for Semantic {
     }
 
     fn claims(&self) -> Vec<Claim> {
-        let Spec { rubric, least: _, model, sub_agents } = &self.0;
+        let SemanticSpec { rubric, least: _, model, sub_agents } = &self.0;
         let scope = if *sub_agents == Some(true) { ClaimScope::WithSubAgents } else { ClaimScope::Agent };
         let model = model.as_ref().map(|model| model.0.clone());
         let claim = |text: &Text| Claim { text: text.0.clone(), scope, model: model.clone() };

@@ -2,11 +2,11 @@
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
-use crate::form::object;
 use crate::run::Run;
+use belljar_contract::decode::table;
 use belljar_contract::{Observation, Pattern, SkillWay};
 
-pub(super) const KEYS: &[Key] = &[Triggered::KEY, NotTriggered::KEY, ToolUsed::KEY];
+pub(super) const KEYS: &[Key] = &[Triggered::KEY, NotTriggered::KEY, SkillToolUsed::KEY];
 
 check! {
     /// The model put a skill to use whose name matches: by the tool made for it, or by reading or running its files. A
@@ -19,20 +19,20 @@ check! {
     NotTriggered(Skills, "no_skill_triggered"): Pattern
 }
 
-object! {
-    /// As written.
-    UsedSpec {
+table! {
+    "`skill_tool_used`"
+    struct UsedSpec {
         /// The skill: its name matches.
-        required skill = "skill": Pattern,
+        skill: Pattern,
         /// The tool: its name matches.
-        required tool = "tool": Pattern,
+        tool: Pattern,
     }
 }
 
 check! {
     /// A tool was called while a skill was in use: after it was put to use, and before another one was. Needs the
     /// whole conversation.
-    ToolUsed(Skills, "skill_tool_used"): UsedSpec
+    SkillToolUsed(Skills, "skill_tool_used"): UsedSpec
 }
 
 /// The uses, in order.
@@ -92,7 +92,7 @@ impl Check for NotTriggered {
     }
 }
 
-impl Check for ToolUsed {
+impl Check for SkillToolUsed {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let UsedSpec { skill, tool } = &self.0;
         let uses = uses(run);

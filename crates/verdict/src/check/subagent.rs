@@ -2,12 +2,13 @@
 
 use super::{Check, Key, check};
 use crate::finding::{Finding, around};
-use crate::form::{Count, Text, ToolGlob, object};
 use crate::run::{Origin, Return, Run};
+use crate::value::{Count, Text, ToolGlob};
+use belljar_contract::decode::table;
 use belljar_contract::{Observation, Pattern};
 
 pub(super) const KEYS: &[Key] =
-    &[Dispatched::KEY, CountMax::KEY, ToolUsed::KEY, ToolAbsent::KEY, OutputContains::KEY];
+    &[Dispatched::KEY, DispatchesMax::KEY, SubAgentToolUsed::KEY, ToolAbsent::KEY, OutputContains::KEY];
 
 check! {
     /// A sub-agent was begun whose kind or description matches.
@@ -15,25 +16,25 @@ check! {
 }
 check! {
     /// At most this many sub-agents were begun. Needs the whole conversation.
-    CountMax(SubAgents, "dispatch_count_max"): Count
+    DispatchesMax(SubAgents, "dispatch_count_max"): Count
 }
 check! {
     /// A sub-agent called a tool of this name; `*` is any text, `?` one character. Calls of a skill or of a fork of the
     /// agent are the agent's own.
-    ToolUsed(SubAgents, "subagent_tool_used"): ToolGlob
+    SubAgentToolUsed(SubAgents, "subagent_tool_used"): ToolGlob
 }
 check! {
     /// No sub-agent called a tool of this name; `*` is any text, `?` one character. Needs the whole conversation.
     ToolAbsent(SubAgents, "subagent_tool_absent"): ToolGlob
 }
 
-object! {
-    /// As written.
-    OutputSpec {
+table! {
+    "`subagent_output_contains`"
+    struct OutputSpec {
         /// Which sub-agents: kind or description matches. Left out, any.
-        optional which = "match": Pattern,
+        which as "match": Option<Pattern>,
         /// The text to look for.
-        required contains = "contains": Text,
+        contains: Text,
     }
 }
 
@@ -86,7 +87,7 @@ impl Check for Dispatched {
     }
 }
 
-impl Check for CountMax {
+impl Check for DispatchesMax {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let all = dispatches(run);
         let places: Vec<(u64, String)> = all
@@ -100,7 +101,7 @@ impl Check for CountMax {
     }
 }
 
-impl Check for ToolUsed {
+impl Check for SubAgentToolUsed {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let mut calls = run.calls().iter().filter(|call| call.origin == Origin::SubAgent);
         match calls.find(|call| self.0.fits(call.tool)) {

@@ -2,35 +2,36 @@
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
-use crate::form::{Text, ToolGlob, object};
 use crate::run::{Origin, Run};
+use crate::value::{Text, ToolGlob};
+use belljar_contract::decode::table;
 
 pub(super) const KEYS: &[Key] = &[FileWrite::KEY];
 
 /// Tools that write a file.
 const WRITERS: [&str; 4] = ["Write", "Edit", "MultiEdit", "NotebookEdit"];
 
-object! {
-    /// As written.
-    Spec {
+table! {
+    "`subagent_file_write`"
+    struct FileWriteSpec {
         /// The path, as the sub-agent wrote it.
-        optional path = "path": Text,
+        path: Option<Text>,
         /// How the path ends.
-        optional path_suffix = "path_suffix": Text,
+        path_suffix: Option<Text>,
         /// The tool; left out, any that writes files.
-        optional tool = "tool": ToolGlob,
+        tool: Option<ToolGlob>,
     }
 }
 
 check! {
     /// A sub-agent wrote a file by a tool, and the call came back without an error. The path is the one of the call, taken
     /// as it is written there. One of `path` and `path_suffix` is given.
-    FileWrite(SubAgents, "subagent_file_write"): Spec
+    FileWrite(SubAgents, "subagent_file_write"): FileWriteSpec
 }
 
 impl Check for FileWrite {
     fn judge(&self, run: &Run<'_>) -> Finding {
-        let Spec { path, path_suffix, tool } = &self.0;
+        let FileWriteSpec { path, path_suffix, tool } = &self.0;
         let mut failed = None;
         for call in run.calls().iter().filter(|call| call.origin == Origin::SubAgent) {
             let writes = match tool {

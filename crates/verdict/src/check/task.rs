@@ -2,12 +2,13 @@
 
 use super::{Check, Key, check};
 use crate::finding::{Finding, excerpt};
-use crate::form::{Count, Text, Yes, object};
 use crate::run::Run;
+use crate::value::{Count, Text, Yes};
 use belljar_contract::Pattern;
+use belljar_contract::decode::table;
 use serde_json::Value;
 
-pub(super) const KEYS: &[Key] = &[AllCompleted::KEY, CountMin::KEY, Status::KEY];
+pub(super) const KEYS: &[Key] = &[AllCompleted::KEY, TasksMin::KEY, Status::KEY];
 
 check! {
     /// The agent made at least one task, and each is completed at the end. Needs the whole conversation.
@@ -15,16 +16,16 @@ check! {
 }
 check! {
     /// The agent made at least this many tasks.
-    CountMin(Tasks, "task_count_min"): Count
+    TasksMin(Tasks, "task_count_min"): Count
 }
 
-object! {
-    /// As written.
-    StatusSpec {
+table! {
+    "`task_status`"
+    struct StatusSpec {
         /// Which task: its subject or its number matches.
-        required which = "match": Pattern,
+        which as "match": Pattern,
         /// The agent's word for it, such as `completed`, `in_progress` or `pending`.
-        required status = "status": Text,
+        status: Text,
     }
 }
 
@@ -104,7 +105,7 @@ impl Check for AllCompleted {
     }
 }
 
-impl Check for CountMin {
+impl Check for TasksMin {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let tasks = match tasks(run) {
             Ok(tasks) => tasks,

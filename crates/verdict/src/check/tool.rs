@@ -2,8 +2,8 @@
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
-use crate::form::{Count, ToolGlob};
 use crate::run::{Origin, Run};
+use crate::value::{Count, ToolGlob};
 
 pub(super) const KEYS: &[Key] = &[Called::KEY, NotCalled::KEY, CallsMax::KEY];
 

@@ -2,8 +2,8 @@
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
-use crate::form::Count;
 use crate::run::{Call, Run};
+use crate::value::Count;
 use belljar_contract::Pattern;
 
 pub(super) const KEYS: &[Key] = &[NoError::KEY, NoErrorIfCalled::KEY, ErrorsMax::KEY];

@@ -2,29 +2,30 @@
 
 use super::{Check, Key, check};
 use crate::finding::{Finding, around};
-use crate::form::Text;
 use crate::run::Run;
+use crate::value::Text;
 use belljar_contract::Pattern;
 use std::ops::Range;
 
-pub(super) const KEYS: &[Key] = &[Contains::KEY, NotContains::KEY, Matches::KEY, NotMatches::KEY];
+pub(super) const KEYS: &[Key] =
+    &[ResultContains::KEY, ResultNotContains::KEY, ResultMatches::KEY, ResultNotMatches::KEY];
 
 check! {
     /// A tool returned this text, letter by letter, alone or within more.
-    Contains(Tools, "tool_result_contains"): Text
+    ResultContains(Tools, "tool_result_contains"): Text
 }
 check! {
     /// No tool returned this text. Needs the whole conversation.
-    NotContains(Tools, "tool_result_not_contains"): Text
+    ResultNotContains(Tools, "tool_result_not_contains"): Text
 }
 check! {
     /// What a tool returned matches. Needs the whole conversation, because a pattern may rest on where a text ends, and long
     /// ones may have been cut.
-    Matches(Tools, "tool_result_matches"): Pattern
+    ResultMatches(Tools, "tool_result_matches"): Pattern
 }
 check! {
     /// Nothing that a tool returned matches. Needs the whole conversation.
-    NotMatches(Tools, "tool_result_not_matches"): Pattern
+    ResultNotMatches(Tools, "tool_result_not_matches"): Pattern
 }
 
 /// The first return in which something is found.
@@ -53,25 +54,25 @@ fn find(text: &str, wanted: &str) -> Option<Range<usize>> {
     text.find(wanted).map(|at| at..at + wanted.len())
 }
 
-impl Check for Contains {
+impl Check for ResultContains {
     fn judge(&self, run: &Run<'_>) -> Finding {
         returned(run, Finding::pass("a tool returned it"), |text| find(text, &self.0.0))
     }
 }
 
-impl Check for NotContains {
+impl Check for ResultNotContains {
     fn judge(&self, run: &Run<'_>) -> Finding {
         not_returned(run, |text| find(text, &self.0.0))
     }
 }
 
-impl Check for Matches {
+impl Check for ResultMatches {
     fn judge(&self, run: &Run<'_>) -> Finding {
         returned(run, run.holds_if_whole("a tool returned what matches"), |text| self.0.find(text))
     }
 }
 
-impl Check for NotMatches {
+impl Check for ResultNotMatches {
     fn judge(&self, run: &Run<'_>) -> Finding {
         not_returned(run, |text| self.0.find(text))
     }

@@ -2,29 +2,30 @@
 
 use super::{Check, Key, check};
 use crate::finding::{Finding, around};
-use crate::form::Text;
 use crate::run::{Run, Who};
+use crate::value::Text;
 use belljar_contract::Pattern;
 use std::ops::Range;
 
-pub(super) const KEYS: &[Key] = &[Contains::KEY, NotContains::KEY, Matches::KEY, NotMatches::KEY];
+pub(super) const KEYS: &[Key] =
+    &[TranscriptContains::KEY, TranscriptNotContains::KEY, TranscriptMatches::KEY, TranscriptNotMatches::KEY];
 
 check! {
     /// The agent said this text, letter by letter. Its texts are joined by line ends.
-    Contains(Outcome, "transcript_contains"): Text
+    TranscriptContains(Outcome, "transcript_contains"): Text
 }
 check! {
     /// The agent did not say this text. Needs the whole conversation.
-    NotContains(Outcome, "transcript_not_contains"): Text
+    TranscriptNotContains(Outcome, "transcript_not_contains"): Text
 }
 check! {
     /// What the agent said matches. Its texts are joined by line ends. Needs the whole conversation, because a pattern may
     /// rest on where the text begins and ends.
-    Matches(Outcome, "transcript_matches"): Pattern
+    TranscriptMatches(Outcome, "transcript_matches"): Pattern
 }
 check! {
     /// What the agent said does not match. Needs the whole conversation.
-    NotMatches(Outcome, "transcript_not_matches"): Pattern
+    TranscriptNotMatches(Outcome, "transcript_not_matches"): Pattern
 }
 
 /// The texts in one, and where each event begins in it.
@@ -92,25 +93,25 @@ fn not_said(run: &Run<'_>, what: &str, find: impl Fn(&str) -> Option<Range<usize
     }
 }
 
-impl Check for Contains {
+impl Check for TranscriptContains {
     fn judge(&self, run: &Run<'_>) -> Finding {
         said(run, "the text", &Reach::Event, |text| find(text, &self.0.0))
     }
 }
 
-impl Check for NotContains {
+impl Check for TranscriptNotContains {
     fn judge(&self, run: &Run<'_>) -> Finding {
         not_said(run, "the text", |text| find(text, &self.0.0))
     }
 }
 
-impl Check for Matches {
+impl Check for TranscriptMatches {
     fn judge(&self, run: &Run<'_>) -> Finding {
         said(run, "something that matches", &Reach::Whole, |text| self.0.find(text))
     }
 }
 
-impl Check for NotMatches {
+impl Check for TranscriptNotMatches {
     fn judge(&self, run: &Run<'_>) -> Finding {
         not_said(run, "something that matches", |text| self.0.find(text))
     }

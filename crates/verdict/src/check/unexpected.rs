@@ -3,8 +3,9 @@
 use super::{Check, Key, check};
 use crate::files::{lies_in, listing};
 use crate::finding::Finding;
-use crate::form::PathGlob;
 use crate::run::Run;
+use crate::value::PathGlob;
+use belljar_contract::decode::Many;
 
 pub(super) const KEYS: &[Key] = &[NoUnexpected::KEY];
 
@@ -12,7 +13,7 @@ check! {
     /// Every new file that the user sees fits one of these paths; `*` and `?` stay within a part, `**` is any number of
     /// parts. `[]` means that no file is new. Files that were there before do not count, whatever became of them. Needs all
     /// files to have been looked at.
-    NoUnexpected(Files, "no_unexpected_files"): Vec<PathGlob>
+    NoUnexpected(Files, "no_unexpected_files"): Many<PathGlob>
 }
 
 impl Check for NoUnexpected {
@@ -25,7 +26,7 @@ impl Check for NoUnexpected {
             !files.before.contains_key(*path) && (files.visible.is_empty() || lies_in(path, &files.visible))
         });
         let (expected, strays): (Vec<&String>, Vec<&String>) =
-            new.partition(|path| self.0.iter().any(|glob| glob.fits(path)));
+            new.partition(|path| self.0.0.iter().any(|glob| glob.fits(path)));
         if !strays.is_empty() {
             let finding = Finding::fail(format!("{} new files were not expected", strays.len()));
             return strays.iter().fold(finding, |finding, path| finding.shown(path));

@@ -2,7 +2,6 @@
 
 use super::checks;
 use super::made::*;
-use crate::parse_checks;
 use belljar_contract::{
     Conclusion, ConversationEnd, ConversationFailure, Deadline, EgressLogFault, EgressLogState, Evidence,
     GuestEnd, Lane, LimitKind, Observation, Outcome, ProtocolFlaw, SignalWeight, TurnOutcome,
@@ -279,7 +278,7 @@ fn hosts_fit_by_whole_labels() {
             super::result(&json!({"egress_denied": wanted}), &went(&[(destination, Connect, false)])).outcome;
         assert_eq!(outcome == Outcome::Pass, fits, "{wanted} {destination}");
     }
-    let denied = parse_checks(&json!([]), &["evil.example".to_owned()], Lane::Local).unwrap();
+    let denied = super::read(&json!([]), &["evil.example"], Lane::Local).unwrap();
     let judgement = denied.judge(&went(&[("evil.example:443", Connect, false)]));
     assert_eq!(
         (judgement.conclusion, judgement.checks[0].place.as_str()),

@@ -1,140 +1,149 @@
 //! What is read, what is refused, and how that is said.
 
+use super::read;
 use crate::check::keys;
-use crate::{REFUSED, parse_checks, reference, schema};
-use belljar_contract::{DataFault, Lane};
+use crate::{REFUSED, reference, schema};
+use belljar_contract::{Diagnostic, Lane};
 use serde_json::{Value, json};
 
-fn faults(assert: Value) -> Vec<DataFault> {
-    parse_checks(&assert, &[], Lane::Local).err().unwrap_or_else(|| panic!("{assert} was read"))
+fn faults(assert: Value) -> Vec<(String, Diagnostic)> {
+    read(&assert, &[], Lane::Local).err().unwrap_or_else(|| panic!("{assert} was read"))
 }
 
 #[test]
-fn faults_have_a_place_and_a_way_out() {
-    for (item, path, message, help) in [
-        (json!({}), "[0]", "empty", ""),
-        (json!("tool_called"), "[0]", "a check is an object", "- tool_called: Bash"),
-        (json!({"tool_caled": "x"}), "[0].tool_caled", "no such check", "`tool_called`"),
-        (json!({"zzzzzz": "x"}), "[0].zzzzzz", "no such check", "checks.md"),
-        (json!({"tool_called": ""}), "[0].tool_called", "not empty", ""),
-        (json!({"tool_called": "Ba.*"}), "[0].tool_called", "looks like a pattern", "`*`"),
-        (json!({"tool_called": "A|B"}), "[0].tool_called", "looks like a pattern", "`*`"),
-        (json!({"tool_called": 5}), "[0].tool_called", "expected the name of a tool, found the number 5", ""),
-        (json!({"transcript_matches": "(?=x)"}), "[0].transcript_matches", "look-around", "two rules"),
-        (json!({"transcript_matches": "(a)\\1"}), "[0].transcript_matches", "backreferences", "alternatives"),
-        (json!({"transcript_matches": ""}), "[0].transcript_matches", "fits everything", ""),
-        (json!({"transcript_contains": ""}), "[0].transcript_contains", "in everything", ""),
-        (
-            json!({"compaction_occurred": false}),
-            "[0].compaction_occurred",
-            "only `true`",
-            "leave the key out",
-        ),
-        (json!({"result": "ok"}), "[0].result", "one of `success` and `error`, found the text `ok`", ""),
-        (json!({"tool_calls_max": -1}), "[0].tool_calls_max", "whole number from 0", ""),
-        (json!({"file_exists": "../x"}), "[0].file_exists", "..", ""),
-        (json!({"file_exists": "/etc/passwd"}), "[0].file_exists", "absolute", ""),
-        (json!({"artifact_json": {"artifact": "a/../../b"}}), "[0].artifact_json.artifact", "..", ""),
+fn faults_have_a_place_and_say_how_to_fix_them() {
+    for (item, pointer, message, help) in [
+        (json!({}), "", "the check is empty", ""),
+        (json!("tool_called"), "", "expected a check, found a string", "- tool_called: Bash"),
+        (json!({"tool_caled": "x"}), "/tool_caled", "no check `tool_caled`", "did you mean `tool_called`?"),
+        (json!({"zzzzzz": "x"}), "/zzzzzz", "no check `zzzzzz`", "checks.md"),
+        (json!({"tool_called": ""}), "/tool_called", "found an empty one", ""),
+        (json!({"tool_called": "Ba.*"}), "/tool_called", "found a regular expression", "`*`"),
+        (json!({"tool_called": "A|B"}), "/tool_called", "found a regular expression", "`*`"),
+        (json!({"tool_called": "x".repeat(257)}), "/tool_called", "at most 256 bytes, this has 257", ""),
+        (json!({"tool_called": 5}), "/tool_called", "expected the name of a tool, found a number", ""),
+        (json!({"transcript_matches": "(?=x)"}), "/transcript_matches", "look-around", "two rules"),
+        (json!({"transcript_matches": "(a)\\1"}), "/transcript_matches", "backreferences", "alternatives"),
+        (json!({"transcript_matches": ""}), "/transcript_matches", "matches every text", ""),
+        (json!({"transcript_contains": ""}), "/transcript_contains", "found an empty one", ""),
+        (json!({"compaction_occurred": false}), "/compaction_occurred", "`true` only", "leave the key out"),
+        (json!({"result": "ok"}), "/result", "expected a result, found `ok`", "write `success` or `error`"),
+        (json!({"tool_calls_max": -1}), "/tool_calls_max", "whole number from 0, found -1", ""),
+        (json!({"max_cost_usd": -0.5}), "/max_cost_usd", "a number from 0, found -0.5", ""),
+        (json!({"file_exists": "../x"}), "/file_exists", "`..`", "relative to the workspace"),
+        (json!({"file_exists": "/etc/passwd"}), "/file_exists", "is absolute", "outputs/report.md"),
+        (json!({"file_exists": "."}), "/file_exists", "names no file", ""),
+        (json!({"artifact_json": {"artifact": "a/../../b"}}), "/artifact_json/artifact", "`..`", ""),
         (
             json!({"artifact_json": {"artifact": "a", "pth": "x"}}),
-            "[0].artifact_json.pth",
-            "no such key",
-            "`path`",
+            "/artifact_json/pth",
+            "unknown key `pth` in `artifact_json`",
+            "did you mean `path`?",
         ),
-        (json!({"artifact_json": {"path": "x"}}), "[0].artifact_json", "`artifact` is missing", ""),
-        (json!({"artifact_json": {"artifact": "a", "path": "x..y"}}), "[0].artifact_json", "empty", ""),
+        (
+            json!({"artifact_json": {"path": "x"}}),
+            "/artifact_json",
+            "lacks `artifact`",
+            "below the workspace",
+        ),
+        (json!({"artifact_json": {"artifact": "a", "path": "x..y"}}), "/artifact_json", "empty", ""),
         (
             json!({"artifact_json": {"artifact": "a", "absent": true, "equals": 1}}),
-            "[0].artifact_json",
+            "/artifact_json",
             "`absent`",
             "",
         ),
-        (json!({"artifact_text": {"artifact": "a"}}), "[0].artifact_text", "is needed", ""),
+        (json!({"artifact_text": {"artifact": "a"}}), "/artifact_text", "is needed", ""),
         (
             json!({"artifact_text": {"artifact": "/a", "contains": "x"}}),
-            "[0].artifact_text.artifact",
+            "/artifact_text/artifact",
             "absolute",
             "",
         ),
-        (
-            json!({"no_unexpected_files": ["a", "a**b"]}),
-            "[0].no_unexpected_files[1]",
-            "whole parts",
-            "a/**/b",
-        ),
+        (json!({"no_unexpected_files": ["a", "a**b"]}), "/no_unexpected_files/1", "whole parts", "a/**/b"),
         (
             json!({"no_unexpected_files": ["*.{md,txt}"]}),
-            "[0].no_unexpected_files[0]",
+            "/no_unexpected_files/0",
             "braces",
             "one path for each",
         ),
-        (json!({"input_unmodified": []}), "[0].input_unmodified", "empty", ""),
-        (json!({"question_options": {}}), "[0].question_options", "`equals` and `contains`", ""),
-        (json!({"egress_denied": "https://x.example"}), "[0].egress_denied", "no scheme", "example.org"),
-        (json!({"egress_denied": "x.example:80"}), "[0].egress_denied", "host name", "example.org"),
+        (json!({"input_unmodified": []}), "/input_unmodified", "at least one item", ""),
+        (json!({"question_options": {}}), "/question_options", "`equals` and `contains`", ""),
+        (json!({"egress_denied": "https://x.example"}), "/egress_denied", "found a URL", "example.org"),
+        (json!({"egress_denied": "x.example:80"}), "/egress_denied", "host name", "example.org"),
         (
             json!({"semantic_matches": {"rubric": ["a"], "min_pass": 2}}),
-            "[0].semantic_matches",
+            "/semantic_matches",
             "more than the 1",
             "",
         ),
-        (json!({"semantic_matches": {"rubric": []}}), "[0].semantic_matches.rubric", "empty", ""),
-        (json!({"self_heal_ran": true}), "[0].self_heal_ran", "refused", "tool_called"),
+        (
+            json!({"semantic_matches": {"rubric": ["a"], "min_pass": 0}}),
+            "/semantic_matches/min_pass",
+            "found 0",
+            "",
+        ),
+        (json!({"semantic_matches": {"rubric": []}}), "/semantic_matches/rubric", "at least one item", ""),
+        (json!({"self_heal_ran": true}), "/self_heal_ran", "`self_heal_ran` is refused", "tool_called"),
     ] {
         let found = faults(json!([item]));
-        let fault = found.iter().find(|fault| fault.path == path && fault.message.contains(message));
-        let fault = fault.unwrap_or_else(|| panic!("{item}: {found:?}"));
-        assert!(fault.help.as_deref().unwrap_or_default().contains(help), "{item}: {fault:?}");
+        let [(at, fault)] = found.as_slice() else { panic!("{item}: {found:?}") };
+        assert_eq!(*at, format!("/0/0{pointer}"), "{item}");
+        assert!(fault.message.contains(message), "{item}: {fault:?}");
+        let label = &fault.label.as_ref().unwrap().text;
+        assert!(format!("{label} {:?}", fault.help).contains(help), "{item}: {fault:?}");
     }
 }
 
 #[test]
-fn every_fault_is_told_at_once() {
+fn every_fault_is_found_at_once() {
     let found = faults(json!([
         {"tool_called": "", "file_exists": "/x"},
         {"result": "success"},
         {"artifact_text": {"artifact": "..", "matches": "("}},
         {"nothing_known": 1},
     ]));
-    let paths: Vec<&str> = found.iter().map(|fault| fault.path.as_str()).collect();
+    let pointers: Vec<&str> = found.iter().map(|(pointer, _)| pointer.as_str()).collect();
     let wanted = [
-        "[0].tool_called",
-        "[0].file_exists",
-        "[2].artifact_text.artifact",
-        "[2].artifact_text.matches",
-        "[3].nothing_known",
+        "/0/0/tool_called",
+        "/0/0/file_exists",
+        "/0/2/artifact_text/artifact",
+        "/0/2/artifact_text/matches",
+        "/0/3/nothing_known",
     ];
-    assert_eq!(paths, wanted);
-    for assert in [json!(null), json!({"result": "success"}), json!("x")] {
-        assert_eq!(faults(assert)[0].path, "");
-    }
+    assert_eq!(pointers, wanted);
 }
 
 #[test]
 fn what_cannot_hold_together_is_refused() {
     for (assert, path) in [
-        (json!([{"questions_count_max": 0}, {"question_asked": "x"}]), "[1].question_asked"),
+        (json!([{"questions_count_max": 0}, {"question_asked": "x"}]), "/0/1/question_asked"),
         (
             json!([{"question_options": {"equals": ["a"]}}, {"questions_count_max": 0}]),
-            "[1].questions_count_max",
+            "/0/1/questions_count_max",
         ),
-        (json!([{"questions_count_max": 0, "gate_answer_count_min": 1}]), "[0].gate_answer_count_min"),
+        (json!([{"questions_count_max": 0, "gate_answer_count_min": 1}]), "/0/0/gate_answer_count_min"),
         (
             json!([{"questions_count_max": 0}, {"gate_answers_delivered": false}]),
-            "[1].gate_answers_delivered",
+            "/0/1/gate_answers_delivered",
         ),
-        (json!([{"hook_blocked": "x"}, {"no_hook_blocked": true}]), "[1].no_hook_blocked"),
-        (json!([{"no_delete_in_outputs": true}, {"allow_outputs_delete": true}]), "[1].allow_outputs_delete"),
+        (json!([{"hook_blocked": "x"}, {"no_hook_blocked": true}]), "/0/1/no_hook_blocked"),
+        (
+            json!([{"no_delete_in_outputs": true}, {"allow_outputs_delete": true}]),
+            "/0/1/allow_outputs_delete",
+        ),
         (
             json!([{"allow_delete_in": ["outputs"]}, {"no_delete_in_outputs": true}]),
-            "[1].no_delete_in_outputs",
+            "/0/1/no_delete_in_outputs",
         ),
-        (json!([{"result": "success"}, {"result": "error"}]), "[1].result"),
+        (json!([{"result": "success"}, {"result": "error"}]), "/0/1/result"),
     ] {
         let found = faults(assert.clone());
         assert_eq!(found.len(), 1, "{assert}: {found:?}");
-        assert_eq!(found[0].path, path);
-        assert!(found[0].message.contains("cannot both hold"));
+        let (pointer, fault) = &found[0];
+        assert_eq!(pointer, path);
+        assert!(fault.message.contains("cannot both hold"));
+        assert_eq!(fault.related.len(), 1, "the other is shown");
     }
     for fine in [
         json!([{"questions_count_max": 0}, {"gate_answers_delivered": true}]),
@@ -142,22 +151,22 @@ fn what_cannot_hold_together_is_refused() {
         json!([{"allow_delete_in": ["project"]}, {"no_delete_in_outputs": true}]),
         json!([{"result": "success"}, {"result": "success"}]),
     ] {
-        assert!(parse_checks(&fine, &[], Lane::Local).is_ok(), "{fine}");
+        assert!(read(&fine, &[], Lane::Local).is_ok(), "{fine}");
     }
 }
 
 #[test]
 fn the_lane_and_the_hosts_count() {
     for item in [json!({"file_absent": "a"}), json!({"user_visible_artifact": "a"})] {
-        assert!(parse_checks(&json!([item]), &[], Lane::Local).is_ok());
-        let found = parse_checks(&json!([item]), &[], Lane::Remote).unwrap_err();
-        assert!(found[0].message.contains("remote lane"), "{found:?}");
+        assert!(read(&json!([item]), &[], Lane::Local).is_ok());
+        let found = read(&json!([item]), &[], Lane::Remote).unwrap_err();
+        assert!(found[0].1.message.contains("`lane: remote`"), "{found:?}");
     }
-    let checks = parse_checks(&json!([]), &["evil.example".to_owned()], Lane::Local).unwrap();
+    let checks = read(&json!([]), &["evil.example"], Lane::Local).unwrap();
     assert_eq!(checks.explain()[0].place, "expect_denied[0]");
     assert_eq!(checks.explain()[0].key, "egress_denied");
-    let found = parse_checks(&json!([]), &["a b".to_owned()], Lane::Local).unwrap_err();
-    assert_eq!(found[0].path, "expect_denied[0]");
+    let found = read(&json!([]), &["a b"], Lane::Local).unwrap_err();
+    assert_eq!(found[0].0, "/1/0");
 }
 
 #[test]
@@ -184,7 +193,7 @@ fn the_page_and_the_schema_have_every_key() {
 fn claims_are_told_once() {
     let rubric = json!({"semantic_matches": {"rubric": ["a", "b"]}});
     let other = json!({"semantic_matches": {"rubric": ["b"], "include_subagent_text": true}});
-    let checks = parse_checks(&json!([rubric, rubric, other]), &[], Lane::Local).unwrap();
+    let checks = read(&json!([rubric, rubric, other]), &[], Lane::Local).unwrap();
     let texts: Vec<String> = checks.claims().into_iter().map(|claim| claim.text).collect();
     assert_eq!(texts, ["a", "b", "b"]);
 }
@@ -239,11 +248,11 @@ fn fuzz_parse_checks() {
 }
 
 fn read_or_faults(assert: &Value) {
-    match parse_checks(assert, &[], Lane::Local) {
+    match read(assert, &[], Lane::Local) {
         Ok(checks) => {
             let judgement = checks.judge(&super::made::nothing());
             assert_eq!(judgement.checks.len(), checks.len());
         }
-        Err(faults) => assert!(!faults.is_empty() && faults.iter().all(|fault| fault.path.len() < 400)),
+        Err(faults) => assert!(!faults.is_empty()),
     }
 }

@@ -21,7 +21,7 @@ pub struct TapeShowArgs {
 }
 
 pub fn run(args: &TapeShowArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
-    let unread = |error: &dyn std::error::Error| CliError::from_chain(ExitCode::Unverified, error);
+    let unread = |error: &(dyn std::error::Error + 'static)| CliError::from_chain(ExitCode::Unverified, error);
     let tape = super::open(&args.tape, environment)?;
     let views = exchange_views(&tape).map_err(|error| unread(&error))?;
     let (_, seen) = evidence(tape.directory(), Lane::Local).map_err(|error| unread(&error))?;

@@ -1,6 +1,7 @@
 //! A decider that is a program of the user: started once, with one JSON line for each question and answer.
 
 use crate::session::conversation::{ExternalDecider, Pending, Stopper};
+use belljar_contract::with_causes;
 use belljar_session::Answer;
 use belljar_session::decider::ExternalRequest;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -85,7 +86,8 @@ impl ExternalDecider for CommandDecider {
         let late = || format!("`{command}` did not answer in {} s", patience.as_secs());
         started.say(&command, format!("{line}\n").as_bytes(), deadline)?.ok_or_else(late)?;
         let reply = started.line(&command, deadline)?.ok_or_else(late)?;
-        let reply = request.read_reply(&reply).map_err(|error| format!("`{command}`: {}", chain(&error)))?;
+        let reply =
+            request.read_reply(&reply).map_err(|error| format!("`{command}`: {}", with_causes(&error)))?;
         Ok(reply.0)
     }
 
@@ -168,15 +170,4 @@ impl Drop for Started {
         self.child.kill().ok();
         self.child.wait().ok();
     }
-}
-
-/// An error and its causes in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(&format!(": {next}"));
-        cause = next.source();
-    }
-    text
 }

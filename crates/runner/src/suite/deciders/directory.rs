@@ -1,8 +1,7 @@
 //! A decider that writes questions to a directory and reads answers from it: `req-1.json`, `resp-1.json`.
 
-use super::command::chain;
 use crate::session::conversation::{ExternalDecider, Pending};
-use belljar_contract::AbsPath;
+use belljar_contract::{AbsPath, with_causes};
 use belljar_record::write_atomically;
 use belljar_session::Answer;
 use belljar_session::decider::ExternalRequest;
@@ -97,7 +96,7 @@ impl ExternalDecider for DirectoryDecider {
         let failed = |error: std::io::Error| format!("cannot write `{laid}`: {error}");
         write_atomically(&laid, format!("{line}\n").as_bytes()).map_err(failed)?;
         let reply = self.await_answer(&format!("resp-{}.json", self.asked))?;
-        let answer = request.read_reply(reply.trim()).map_err(|error| chain(&error))?;
+        let answer = request.read_reply(reply.trim()).map_err(|error| with_causes(&error))?;
         fs::rename(&laid, self.directory.child(&format!("req-{}.json.done", self.asked))).map_err(failed)?;
         Ok(answer.0)
     }

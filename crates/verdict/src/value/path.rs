@@ -1,6 +1,6 @@
 //! The name of a file below the workspace.
 
-use super::{Form, Reader, shown};
+use belljar_contract::decode::{Decode, Fault, Faults, Kind, Node, shown};
 use serde_json::{Value, json};
 
 /// A path below the workspace, in one spelling: parts with `/` between them, none of them `.` or `..`.
@@ -8,25 +8,26 @@ use serde_json::{Value, json};
 pub(crate) struct PathName(String);
 
 impl PathName {
-    /// Checks a path.
-    pub(crate) fn new(text: &str) -> Result<Self, &'static str> {
+    pub(crate) fn new(text: &str) -> Result<Self, Fault> {
+        let refused = |why: &str| {
+            Err(Fault::new(format!("`{}` {why}", shown(text)))
+                .help("write a path relative to the workspace, such as `outputs/report.md`"))
+        };
         if text.starts_with('/') {
-            return Err(
-                "the path is absolute; write it as seen from the workspace, such as `outputs/report.md`",
-            );
+            return refused("is absolute");
         }
         if text.starts_with('~') {
-            return Err("the path begins in a home; write it as seen from the workspace");
+            return refused("is in a home directory");
         }
         if text.contains(['\0', '\\']) {
-            return Err("the path holds a character that no path here has");
+            return refused("has a NUL or a backslash in it");
         }
         let parts: Vec<&str> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         if parts.contains(&"..") {
-            return Err("the path leaves the workspace by `..`, or may");
+            return refused("has a part `..` and may lead out of the workspace");
         }
         if parts.is_empty() {
-            return Err("the path names no file");
+            return refused("names no file");
         }
         Ok(Self(parts.join("/")))
     }
@@ -42,12 +43,12 @@ impl std::fmt::Display for PathName {
     }
 }
 
-impl Form for PathName {
-    fn read(value: &Value, reader: &mut Reader) -> Option<Self> {
-        let Value::String(text) = value else {
-            return reader.expected("a path", value);
+impl Decode for PathName {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
+        let Kind::String(text) = &node.kind else {
+            return faults.mismatch(node, "a path");
         };
-        Self::new(text).map_err(|why| reader.fault::<()>(why)).ok()
+        Self::new(text).map_or_else(|fault| faults.invalid(node, fault), Some)
     }
 
     fn schema() -> Value {

@@ -1,6 +1,6 @@
 //! A host that checks of the egress log look for.
 
-use super::{Form, Reader};
+use belljar_contract::decode::{Decode, Fault, Faults, Kind, Node};
 use belljar_contract::{Destination, Host, HostName, Port};
 use serde_json::{Value, json};
 
@@ -11,7 +11,6 @@ pub(crate) enum HostMatch {
     NameAndBelow(HostName),
     /// `*.example.org`: what lies below.
     Below(HostName),
-    /// An address.
     Address(std::net::IpAddr),
 }
 
@@ -19,7 +18,7 @@ impl HostMatch {
     /// Reads one; the error says what is wrong.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
         if text.contains("://") || text.contains('/') {
-            return Err("a host has no scheme and no path".to_owned());
+            return Err("expected a host, found a URL or a path".to_owned());
         }
         if let Some(name) = text.strip_prefix("*.") {
             return HostName::new(name).map(Self::Below).map_err(|error| error.to_string());
@@ -62,15 +61,16 @@ impl std::fmt::Display for HostMatch {
     }
 }
 
-impl Form for HostMatch {
-    fn read(value: &Value, reader: &mut Reader) -> Option<Self> {
-        let Value::String(text) = value else {
-            return reader.expected("a host", value);
+impl Decode for HostMatch {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
+        let Kind::String(text) = &node.kind else {
+            return faults.mismatch(node, "a host");
         };
-        match Self::new(text) {
-            Ok(host) => Some(host),
-            Err(why) => reader.fault_with(why, "write `example.org`, or `*.example.org` for what lies below"),
-        }
+        let refused = |why| {
+            let help = "write `example.org`, or `*.example.org` for the names below it";
+            faults.invalid(node, Fault::new(why).help(help))
+        };
+        Self::new(text).map_or_else(refused, Some)
     }
 
     fn schema() -> Value {

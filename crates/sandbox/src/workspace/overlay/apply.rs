@@ -307,7 +307,7 @@ pub(super) fn emptied(
     before: Option<&Status>,
     going: &BTreeSet<PathBuf>,
 ) -> Result<bool, Errno> {
-    if !before.is_some_and(|before| before.kind == Kind::Directory) {
+    if before.is_none_or(|before| before.kind != Kind::Directory) {
         return Ok(true);
     }
     let mut emptied = true;

@@ -26,28 +26,19 @@ pub enum LoadError {
     /// A file cannot be read.
     #[error("cannot read `{path}`")]
     Read {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
     /// The files are not what they should be.
     #[error("the files cannot be used")]
-    Invalid {
-        /// The texts.
-        sources: Sources,
-        /// What is wrong.
-        diagnostics: Vec<Diagnostic>,
-    },
+    Invalid { sources: Sources, diagnostics: Vec<Diagnostic> },
     /// Something that the files name is not what it should be.
     #[error("{what} `{path}` {why}")]
     Named {
         /// What it was to be.
         what: &'static str,
-        /// Where.
         path: AbsPath,
-        /// What is wrong.
         why: String,
     },
     /// A file beyond the suite is not what it should be. Nothing of its text is told.
@@ -70,7 +61,6 @@ pub enum LoadError {
     /// A path that no file system has.
     #[error("a path cannot be used")]
     Path(#[from] belljar_contract::PathError),
-    /// belljar itself.
     #[error(transparent)]
     Planning(#[from] Box<PlanningError>),
 }
@@ -84,11 +74,9 @@ impl From<DocumentError> for LoadError {
 /// A trial: what is said to the agent, what it gets, who answers it and what must hold.
 #[derive(Debug)]
 pub struct Trial {
-    /// What is done.
     pub scenario: Scenario,
     /// What the agent gets.
     pub session: Session,
-    /// What must hold.
     pub checks: Checks,
     /// Who answers, first of all.
     pub rules: Vec<Rule>,
@@ -119,7 +107,6 @@ pub struct Found {
     pub skills: Vec<(LibraryName, AbsPath)>,
     /// Plugins by their names.
     pub plugins: Vec<(LibraryName, AbsPath)>,
-    /// MCP servers.
     pub servers: Vec<McpEntry>,
 }
 

@@ -16,7 +16,6 @@ use belljar_verdict::Checks;
 pub struct Subject {
     /// A skill, a folder of skills, a plugin or a marketplace.
     pub folder: AbsPath,
-    /// Further plugins.
     pub plugins: Vec<AbsPath>,
     /// Marketplaces whose plugins can be enabled.
     pub marketplaces: Vec<AbsPath>,
@@ -28,7 +27,6 @@ pub struct Subject {
     pub folders: Vec<AbsPath>,
     /// Hosts that it may reach.
     pub hosts: Vec<String>,
-    /// The model.
     pub model: Option<String>,
     /// What the agent is told.
     pub prompt: String,

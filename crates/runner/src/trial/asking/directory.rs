@@ -23,18 +23,11 @@ const LONGEST: u64 = 1 << 20;
 pub enum DirectoryError {
     /// Questions of another run lie in it.
     #[error("`{path}` holds `{found}` of another run")]
-    Used {
-        /// The folder.
-        path: AbsPath,
-        /// What lies there.
-        found: String,
-    },
+    Used { path: AbsPath, found: String },
     /// It cannot be made, read or watched.
     #[error("cannot use `{path}` for questions")]
     Use {
-        /// The folder.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
@@ -119,7 +112,6 @@ impl Drop for DirectoryDecider {
 /// A question that lies in a folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenGate {
-    /// Its number.
     pub number: u64,
     /// As it was laid.
     pub request: Map<String, Value>,
@@ -138,27 +130,17 @@ pub struct Gates {
 pub enum GateError {
     /// There is no such question.
     #[error("there is no open question {number} in `{directory}`")]
-    Absent {
-        /// Its number.
-        number: u64,
-        /// The folder.
-        directory: AbsPath,
-    },
+    Absent { number: u64, directory: AbsPath },
     /// It is not a question of belljar's.
     #[error("`{path}` is no question")]
-    Foreign {
-        /// The file.
-        path: AbsPath,
-    },
+    Foreign { path: AbsPath },
     /// The answer names something that was not asked.
     #[error("{0}")]
     Unfit(String),
     /// The answer cannot be written.
     #[error("cannot write `{path}`")]
     Write {
-        /// The file.
         path: AbsPath,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },

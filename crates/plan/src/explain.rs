@@ -50,7 +50,6 @@ impl Origin {
 }
 
 impl Reason {
-    /// For a machine.
     #[must_use]
     pub fn to_json(&self, sources: &Sources) -> Value {
         json!({"key": self.key, "value": self.value, "origin": self.origin.describe(sources)})

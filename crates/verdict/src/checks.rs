@@ -35,7 +35,6 @@ pub(crate) struct Part {
 pub struct Explained {
     /// Where it is written, as in `assert[2]`.
     pub place: String,
-    /// The key.
     pub key: &'static str,
     /// What it says, in a sentence.
     pub says: String,
@@ -91,7 +90,6 @@ impl Checks {
         claims
     }
 
-    /// Judges a run.
     #[must_use]
     pub fn judge(&self, evidence: &Evidence) -> Judgement {
         let run = Run::new(evidence);

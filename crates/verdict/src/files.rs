@@ -24,12 +24,7 @@ pub(crate) enum Place<'a> {
     /// Something that is no file.
     Special(String),
     /// A link leads out of the workspace, or nowhere.
-    Astray {
-        /// The link.
-        link: String,
-        /// Where it leads.
-        target: String,
-    },
+    Astray { link: String, target: String },
 }
 
 /// What is at a path. Links are followed by their text, below the workspace only.

@@ -97,12 +97,12 @@ pub(crate) const SIGNALS: &[About] = &[
     about(
         "egress_log_changed",
         SignalWeight::Unknown,
-        "The log of the ways out is not the one that was written during the run. What else was changed is not known either.",
+        "The egress log is not the one that was written during the run. What else was changed is not known either.",
     ),
     about(
         "egress_log_incomplete",
         SignalWeight::Warn,
-        "There is a log of the ways out, and it is cut off or of a newer version. Checks that look at it are unknown.",
+        "There is an egress log, and it is cut off or of a newer version. Checks that look at it are unknown.",
     ),
     about(
         "files_unseen",

@@ -35,7 +35,7 @@ impl<'t> Faults<'t> {
         Place { file: self.file, span: span.clone() }
     }
 
-    /// The first line of a span: underlining a table that goes on for a page helps nobody.
+    /// The first line of a span, because a table can go on for a page.
     fn first_line(&self, span: &Range<usize>) -> Range<usize> {
         match self.text.get(span.clone()).and_then(|written| written.split_once('\n')) {
             Some((line, _)) => span.start..span.start + line.trim_end().len(),
@@ -60,7 +60,7 @@ impl<'t> Faults<'t> {
         }
     }
 
-    /// Adds an error.
+    /// Adds an error. Gives up silently once [`FAULT_LIMIT`] is reached.
     pub fn push(&mut self, code: &'static str, span: &Range<usize>, fault: Fault) {
         if !self.has_room() {
             return;

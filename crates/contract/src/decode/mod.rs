@@ -48,7 +48,6 @@ impl Place {
 /// A value and where it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At<T> {
-    /// The value.
     pub value: T,
     /// Where it is written.
     pub place: Place,
@@ -64,7 +63,6 @@ impl<T> Deref for At<T> {
 /// An entry of a table whose keys are names that the author chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named<K, T> {
-    /// The key.
     pub name: K,
     /// Where the key is written.
     pub name_place: Place,

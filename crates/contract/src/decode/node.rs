@@ -20,15 +20,11 @@ pub enum Kind {
     Null,
     /// A string, without its quotes and escapes.
     String(String),
-    /// A whole number.
     Integer(i64),
     /// A number with a fraction or an exponent, or one beyond 64 bits.
     Float(f64),
-    /// `true` or `false`.
     Boolean(bool),
-    /// A list.
     Array(Vec<Node>),
-    /// Keys with values.
     Table(Table),
     /// A value of the format that no key takes, such as a date, by its name in messages.
     Foreign(&'static str),
@@ -39,7 +35,7 @@ pub enum Kind {
 pub struct Key {
     /// The key without quotes and escapes.
     pub text: String,
-    /// See [`Node::span`].
+    /// As that of a value: see [`Node::span`].
     pub span: Range<usize>,
 }
 
@@ -55,7 +51,7 @@ impl Table {
     }
 }
 
-/// The data alone: with the place of every value nobody could read it.
+/// The data alone, because the span of every value would hide it.
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.to_value().fmt(f)

@@ -27,7 +27,6 @@ const RESERVED: [&str; 3] = ["HOME", "USER", "LOGNAME"];
 
 /// What of the inside shows in the environment.
 pub(super) struct Surroundings<'a> {
-    /// The agent's home.
     pub home: &'a AbsPath,
     /// The keys that ssh inside can sign with.
     pub ssh: &'a [SshEntry],

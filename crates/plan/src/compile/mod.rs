@@ -43,7 +43,6 @@ pub enum Rigour {
 /// What a compilation works on.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    /// The merged files.
     pub manifest: &'a Manifest,
     /// The kinds of agent there are.
     pub harnesses: &'a [&'a dyn Harness],
@@ -60,7 +59,6 @@ pub struct Request<'a> {
 /// A plan and where each of its values comes from.
 #[derive(Debug, Clone)]
 pub struct Compiled {
-    /// The plan.
     pub plan: Plan,
     /// Where its values come from.
     pub reasons: Vec<Reason>,
@@ -208,7 +206,6 @@ enum Wanted {
 /// Which agent is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
-    /// This one.
     Agent(AgentName),
     /// None is declared: the built-in one.
     BuiltIn,
@@ -217,9 +214,7 @@ pub enum Selection {
 /// Why no agent could be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SelectionError {
-    /// What is wrong.
     pub message: String,
-    /// The way out.
     pub help: String,
 }
 

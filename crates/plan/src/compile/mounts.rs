@@ -15,16 +15,13 @@ pub const OF_THE_USER: &str = "yours: ";
 
 /// Where things lie inside.
 pub(super) struct Inside {
-    /// The agent's home.
     pub home: AbsPath,
-    /// belljar's own directory.
     pub kit: AbsPath,
 }
 
 /// Where programs and libraries come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum System {
-    /// From this machine.
     Machine,
     /// From the image of the container.
     Image,

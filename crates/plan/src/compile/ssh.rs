@@ -127,7 +127,6 @@ pub(super) fn files(home: &AbsPath, entries: &[SshEntry]) -> Vec<PlannedFile> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the keys of the ssh host `{host}` were not looked up")]
 pub struct SshNotFound {
-    /// The alias.
     pub host: String,
 }
 

@@ -51,7 +51,6 @@ impl Scalar for Prompt {
 pub enum BottleEnv {
     /// `"?"`: asked for, without a question.
     Asked,
-    /// Everything else.
     Value(EnvText),
 }
 

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 /// A rule that opens: short as a string, or as a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllowText {
-    /// The hosts.
     pub host: HostPattern,
     /// The requests; `None` where every one is meant.
     pub request: Option<RequestRule>,

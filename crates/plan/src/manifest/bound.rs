@@ -9,9 +9,8 @@ const NONE: &str = "none";
 /// A limit as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound<T> {
-    /// `"none"`.
+    /// The word `"none"`: no limit.
     Unlimited,
-    /// At most this.
     AtMost(T),
 }
 

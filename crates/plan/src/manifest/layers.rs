@@ -10,16 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Whose file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layer {
-    /// Shipped with belljar.
     BuiltIn,
-    /// The user's own.
     User,
     /// The project's; travels with code that may not be trusted.
     Project,
 }
 
 impl Layer {
-    /// For a sentence.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
@@ -33,11 +30,10 @@ impl Layer {
 /// A file as it was read.
 #[derive(Debug, Clone)]
 pub struct LayerText {
-    /// Whose it is.
     pub layer: Layer,
     /// The name people know it by.
     pub name: String,
-    /// The folder it lies in; relative paths begin there.
+    /// The directory it lies in; relative paths begin there.
     pub directory: AbsPath,
     /// What it holds; at most a little more than the limit, so that a larger one is noticed.
     pub bytes: Vec<u8>,
@@ -48,7 +44,6 @@ pub struct LayerText {
 pub struct Layered<T> {
     /// The place of the name.
     pub place: Place,
-    /// The entry.
     pub spec: T,
     /// Whether something in it was wrong, so that it is known in part only.
     pub broken: bool,
@@ -62,13 +57,10 @@ pub struct Manifest {
     files: Vec<(Layer, AbsPath)>,
     /// Names of entries that are written, but not in a form that could be read.
     broken: BTreeSet<String>,
-    /// Skills by name.
     pub skills: BTreeMap<LibraryName, Layered<SkillSpec>>,
     /// MCP servers by name.
     pub mcp: BTreeMap<LibraryName, Layered<McpSpec>>,
-    /// Plugins by name.
     pub plugins: BTreeMap<LibraryName, Layered<PluginSpec>>,
-    /// Agents by name.
     pub agents: BTreeMap<AgentName, Layered<AgentSpec>>,
 }
 
@@ -79,7 +71,7 @@ impl Manifest {
         self.files.get(place.file).map_or(Layer::BuiltIn, |(layer, _)| *layer)
     }
 
-    /// The folder that paths at a place are relative to.
+    /// The directory that paths at a place are relative to.
     #[must_use]
     pub fn directory(&self, place: &Place) -> Option<&AbsPath> {
         self.files.get(place.file).map(|(_, directory)| directory)
@@ -103,7 +95,6 @@ impl Manifest {
 pub struct ManifestError {
     /// The texts, for diagnostics.
     pub sources: Sources,
-    /// What is wrong.
     pub diagnostics: Vec<Diagnostic>,
     /// What could be read all the same, for a check of the rest; none when a whole file could not be read, because
     /// then what it declares would seem to be missing.

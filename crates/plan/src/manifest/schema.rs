@@ -35,10 +35,10 @@ table! {
 }
 
 table! {
-    /// A skill: a folder with a `SKILL.md`.
+    /// A skill: a directory with a `SKILL.md`.
     "a skill"
     pub struct SkillSpec {
-        /// The folder. Without it the skill is looked for by its name in the project and in your agent directory.
+        /// The directory. Without it the skill is looked for by its name in the project and in your agent directory.
         source: Option<At<PathText>>,
         /// The line the agent reads about the skill; `SKILL.md` has one too.
         description: Option<At<Line>>,
@@ -59,10 +59,10 @@ table! {
 }
 
 table! {
-    /// A plugin of the agent: a folder.
+    /// A plugin of the agent: a directory.
     "a plugin"
     pub struct PluginSpec {
-        /// The folder that holds the plugin's files.
+        /// The directory that holds the plugin's files.
         source: At<PathText>,
     }
 }
@@ -99,7 +99,7 @@ table! {
         backend: Option<At<BackendKind>>,
         /// The container's image, such as `debian:12`: its system takes the place of this machine's. Never fetched.
         image: Option<At<ImageName>>,
-        /// Folders and files of the host that appear inside.
+        /// Directories and files of the host that appear inside.
         mounts: Vec<At<MountSpec>>,
         /// Variables of the environment. There are no others.
         env: Vec<Named<EnvName, EnvText>>,
@@ -146,7 +146,7 @@ table! {
     /// What the agent asks about.
     "`permissions`"
     pub struct PermissionsSpec {
-        /// Ask about nothing: the sandbox is the wall.
+        /// Ask about nothing: the sandbox is the boundary.
         skip_prompts: Option<At<bool>>,
         /// Never asked about.
         allow: Vec<At<Word>>,
@@ -156,10 +156,10 @@ table! {
 }
 
 table! {
-    /// A folder or file of the host that appears inside.
+    /// A directory or file of the host that appears inside.
     "a mount"
     pub struct MountSpec {
-        /// The folder or file on the host.
+        /// The directory or file on the host.
         source: At<PathText>,
         /// The absolute path inside; the same path as on the host when absent.
         target: Option<At<AbsPath>>,

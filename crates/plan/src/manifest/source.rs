@@ -55,7 +55,7 @@ impl EnvText {
         }
     }
 
-    /// `keys` are the forms of the value, `extra` what else may stand beside them, `forms` the way out.
+    /// `keys` are the forms of the value, `extra` the other known keys, `forms` the help of a fault.
     fn decode_table(
         node: &Node,
         (keys, extra, forms): (&[&str], &[&str], &str),
@@ -173,7 +173,6 @@ pub struct CredentialText {
     pub prefix: String,
     /// The secret; never a literal.
     pub secret: EnvText,
-    /// Behind the secret.
     pub suffix: String,
 }
 

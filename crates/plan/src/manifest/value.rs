@@ -98,19 +98,19 @@ impl Scalar for Program {
     }
 }
 
-/// A path as it is written: absolute, below the home with `~`, or below the folder of the file it stands in.
+/// A path as it is written: absolute, below the home with `~`, or below the directory of the file it stands in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathText {
-    /// `/…`
+    /// From the root, as in `/srv/data`.
     Absolute(AbsPath),
-    /// `~` or `~/…`
+    /// What follows `~/`; empty for `~` alone.
     Home(String),
-    /// Below the folder of the file it is written in.
+    /// Below the directory of the file it is written in.
     Beside(String),
 }
 
 impl PathText {
-    /// The path, given the home and the folder of the file it is written in.
+    /// The path, given the home and the directory of the file it is written in.
     ///
     /// # Errors
     /// Never for a value that was parsed; the types cannot say so.
@@ -129,7 +129,7 @@ impl Scalar for PathText {
         nul(text, "a path")?;
         if text.is_empty() {
             return Err(Fault::new("expected a path, found an empty string")
-                .help("write `.` for the folder of the file itself"));
+                .help("write `.` for the directory of the file itself"));
         }
         if let Some(rest) = text.strip_prefix('~') {
             return match rest.strip_prefix('/') {

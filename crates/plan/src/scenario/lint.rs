@@ -21,7 +21,7 @@ pub(super) fn scenario(spec: &ScenarioSpec, document: &Document, faults: &mut Fa
     }
     slash_command(spec, table.get("prompt"), faults);
     if spec.fidelity.as_ref().is_some_and(|fidelity| fidelity.value == Fidelity::Protocol) {
-        without_walls(spec, items("assert"), faults);
+        without_sandbox(spec, items("assert"), faults);
     }
 }
 
@@ -107,7 +107,7 @@ fn lost_escape(source: &str) -> Option<(Range<usize>, char, &'static str)> {
     None
 }
 
-/// The agent calls a skill by its name only at the very beginning of what it is told.
+/// The agent calls a skill by its name only at the very beginning of the prompt.
 fn slash_command(spec: &ScenarioSpec, node: Option<&Node>, faults: &mut Faults<'_>) {
     let prompt = &spec.prompt.value.0;
     if prompt.starts_with('/') {
@@ -143,25 +143,28 @@ fn is_command(word: &str) -> bool {
     word.bytes().next().is_some_and(|b| b.is_ascii_lowercase()) && word.bytes().all(plain)
 }
 
-/// Without walls nothing is kept from being reached, and nothing is known of an image.
-fn without_walls(spec: &ScenarioSpec, checks: &[Node], faults: &mut Faults<'_>) {
-    let why = "`fidelity: protocol` has no walls: nothing there refuses a host for certain";
+/// Without a sandbox every host can be reached, and there is no image.
+fn without_sandbox(spec: &ScenarioSpec, checks: &[Node], faults: &mut Faults<'_>) {
+    let why = "`fidelity: protocol` runs without a sandbox, so no host is refused for certain";
     let help = "choose another tier, such as `container`";
     if let Some(first) = spec.expect_denied.first() {
-        faults.warn("no-walls", &first.place.span, Fault::new(why).label("cannot be shown").help(help));
+        faults.warn("no-sandbox", &first.place.span, Fault::new(why).label("cannot be shown").help(help));
     }
     for check in checks {
         let Kind::Table(check) = &check.kind else { continue };
         let keys = check.0.iter().map(|(key, _)| key);
         for key in keys.filter(|key| matches!(key.text.as_str(), "egress_denied" | "egress_allowed")) {
-            faults.warn("no-walls", &key.span, Fault::new(why).label("cannot be shown").help(help));
+            faults.warn("no-sandbox", &key.span, Fault::new(why).label("cannot be shown").help(help));
         }
     }
     if let Some(first) = spec.requires_capabilities.first() {
         let names: Vec<&str> = spec.requires_capabilities.iter().map(|at| at.value.name()).collect();
-        let fault = Fault::new(format!("`fidelity: protocol` has no image that could have {}", list(&names)))
-            .label("cannot be shown")
-            .help(help);
-        faults.warn("no-walls", &first.place.span, fault);
+        let fault = Fault::new(format!(
+            "`fidelity: protocol` runs without an image, which {} would need",
+            list(&names)
+        ))
+        .label("cannot be shown")
+        .help(help);
+        faults.warn("no-sandbox", &first.place.span, fault);
     }
 }

@@ -1,4 +1,4 @@
-//! A `marketplace.json`: the plugins that a folder of them lists.
+//! A `marketplace.json`: the plugins that a directory of them lists.
 //!
 //! The file is the agent's own and has many more keys, which are none of our business; what is read here is read
 //! strictly, because it becomes paths.
@@ -8,12 +8,10 @@ use super::json_file;
 use belljar_contract::LibraryName;
 use belljar_contract::decode::{Decode, Fault, Faults, Kind, Node, Scalar, Table, shown};
 
-/// A marketplace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marketplace {
     /// What it calls itself; stands behind the `@`.
     pub name: LibraryName,
-    /// What it lists.
     pub plugins: Vec<MarketplacePlugin>,
 }
 
@@ -22,14 +20,13 @@ pub struct Marketplace {
 pub struct MarketplacePlugin {
     /// Its name; stands in front of the `@`.
     pub name: LibraryName,
-    /// Where it is.
     pub source: PluginSource,
 }
 
 /// Where a plugin is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PluginSource {
-    /// In this folder below the marketplace's; `.` for the marketplace itself.
+    /// In this directory below the marketplace's; `.` for the marketplace itself.
     Folder(String),
     /// Somewhere that would have to be fetched.
     Elsewhere,
@@ -80,7 +77,7 @@ fn required<'a>(
 /// What stands in front of a source that does not begin with `./`.
 fn plugin_root(file: &Table, faults: &mut Faults<'_>) -> Option<String> {
     let Kind::Table(metadata) = &file.get("metadata")?.kind else { return None };
-    Folder::decode(metadata.get("pluginRoot")?, faults).map(|Folder(path)| path)
+    PluginDirectory::decode(metadata.get("pluginRoot")?, faults).map(|PluginDirectory(path)| path)
 }
 
 fn plugin(
@@ -96,29 +93,29 @@ fn plugin(
     let source = match &source.kind {
         Kind::Table(_) => PluginSource::Elsewhere,
         Kind::String(text) if !text.starts_with('.') && root.is_some() => {
-            let Folder(path) = Folder::decode(source, faults)?;
+            let PluginDirectory(path) = PluginDirectory::decode(source, faults)?;
             PluginSource::Folder(format!("{}/{path}", root.unwrap_or(".")))
         }
-        Kind::String(_) => PluginSource::Folder(Folder::decode(source, faults)?.0),
+        Kind::String(_) => PluginSource::Folder(PluginDirectory::decode(source, faults)?.0),
         Kind::Null
         | Kind::Integer(_)
         | Kind::Float(_)
         | Kind::Boolean(_)
         | Kind::Array(_)
-        | Kind::Foreign(_) => return faults.mismatch(source, "a folder or a table"),
+        | Kind::Foreign(_) => return faults.mismatch(source, "a directory or a table"),
     };
     Some((MarketplacePlugin { name: name?, source }, place?))
 }
 
-/// A folder below the marketplace's own.
-struct Folder(String);
+/// A directory below the marketplace's own.
+struct PluginDirectory(String);
 
-impl Scalar for Folder {
-    const EXPECTED: &'static str = "a folder below the marketplace's, as in `\"./plugins/name\"`";
+impl Scalar for PluginDirectory {
+    const EXPECTED: &'static str = "a directory below the marketplace's, as in `\"./plugins/name\"`";
     fn parse(text: &str) -> Result<Self, Fault> {
         let refuse = |why: &str| {
             Err(Fault::new(format!("`{}` {why}", shown(text)))
-                .help("a plugin is listed by a folder below the marketplace's own"))
+                .help("a plugin is listed by a directory below the marketplace's own"))
         };
         if text.starts_with('/') || text.starts_with('~') {
             return refuse("does not lie below the marketplace");

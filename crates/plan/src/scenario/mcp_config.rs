@@ -1,7 +1,7 @@
 //! An `mcp.json`: the servers that a session starts.
 //!
 //! The agent passes over what it does not understand in such a file, so that a server is simply not there. Here every
-//! fault is told before anything starts.
+//! fault is reported before anything starts.
 
 use super::document::{DocumentError, DocumentText};
 use super::json_file;
@@ -20,11 +20,8 @@ use std::fmt;
 pub struct McpEntry {
     /// What the agent calls it.
     pub name: LibraryName,
-    /// The program.
     pub command: String,
-    /// Its arguments.
     pub args: Vec<String>,
-    /// Its variables.
     pub env: Vec<(EnvName, McpEnv)>,
 }
 

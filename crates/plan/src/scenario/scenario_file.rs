@@ -8,20 +8,18 @@ use belljar_contract::decode::{Decode, Fault, Faults, Kind, Node};
 use belljar_contract::{Diagnostic, Lane};
 use std::time::Duration;
 
-/// A scenario.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// What it is called.
     pub name: String,
     /// Which facts of the emulated platform count, as written.
     pub baseline: Option<String>,
-    /// The session.
     pub session: SessionReference,
     /// What stands between the agent and this machine.
     pub fidelity: Option<Fidelity>,
     /// How results reach the user.
     pub lane: Lane,
-    /// What the agent is told, as it is.
+    /// The first message to the agent, as it is written.
     pub prompt: String,
     /// Wall clock for the whole run.
     pub timeout: Option<Duration>,
@@ -31,16 +29,14 @@ pub struct Scenario {
     pub skills: Vec<String>,
     /// What the image must be able to do.
     pub requires_capabilities: Vec<Capability>,
-    /// Whether the agent may write to a connected folder itself.
+    /// Whether the agent may write to a connected directory itself.
     pub allow_host_writes: bool,
 }
 
 /// A scenario and its text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScenarioFile {
-    /// The scenario.
     pub scenario: Scenario,
-    /// Its text.
     pub document: Document,
     /// What is worth knowing about it.
     pub warnings: Vec<Diagnostic>,
@@ -53,7 +49,6 @@ pub struct ScenarioParts<'a> {
     pub answers: &'a [Node],
     /// Hosts that must have been refused.
     pub expect_denied: Vec<Node>,
-    /// The checks.
     pub assert: &'a [Node],
     /// How results reach the user.
     pub lane: Lane,
@@ -152,7 +147,7 @@ fn scenario(spec: ScenarioSpec, file: &str) -> Scenario {
     }
 }
 
-/// The file's name without folders and ending.
+/// The file's name without directories and ending.
 fn stem(file: &str) -> &str {
     let name = file.rsplit('/').next().unwrap_or(file);
     match name.rsplit_once('.') {

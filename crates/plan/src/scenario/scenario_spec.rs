@@ -40,12 +40,12 @@ table! {
         skills: Vec<At<Line>>,
         /// What the image must be able to do.
         requires_capabilities: Vec<At<Capability>>,
-        /// Whether the agent may write to a connected folder itself where no copy of it is made.
+        /// Whether the agent may write to a connected directory itself where no copy of it is made.
         allow_host_writes: Option<At<bool>>,
     }
 }
 
-/// What the agent is told.
+/// A text that is not blank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptText(pub String);
 
@@ -68,7 +68,6 @@ impl Scalar for PromptText {
 pub enum SessionReference {
     /// `(inline)`: nowhere, everything has its default.
     Inline,
-    /// In this file.
     File(PathText),
 }
 
@@ -87,7 +86,7 @@ impl Scalar for SessionReference {
 pub struct Milliseconds(pub Duration);
 
 impl Milliseconds {
-    /// Thirty days.
+    /// Thirty days, in milliseconds.
     const MAX: u64 = 30 * 24 * 3600 * 1000;
 }
 

@@ -15,7 +15,6 @@ use belljar_contract::{Diagnostic, HostName, HostPattern, PermissionMode};
 /// A session. Paths are as written, relative to the session's file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Session {
-    /// The model.
     pub model: Option<String>,
     /// How hard the model thinks.
     pub effort: Effort,
@@ -29,17 +28,14 @@ pub struct Session {
     pub permission_mode: PermissionMode,
     /// What is done about a tool that no rule names.
     pub permission_parity: PermissionParity,
-    /// Folders that the agent works with.
+    /// Directories that the agent works with.
     pub folders: Vec<Folder>,
-    /// Folders below `.projects`, read-only.
+    /// Directories below `.projects`, read-only.
     pub projects: Vec<SpaceProject>,
     /// Files below `uploads`, read-only.
     pub uploads: Vec<PathText>,
-    /// Plugins.
     pub plugins: PluginChoice,
-    /// Folders of skills.
     pub skills: Vec<PathText>,
-    /// MCP servers.
     pub mcp: McpChoice,
     /// Hosts that can be reached beside the model.
     pub extra_allow: Vec<HostPattern>,
@@ -54,47 +50,41 @@ pub struct Session {
 pub enum Thinking {
     /// At length, as the platform does.
     Extended,
-    /// Not at all.
     Disabled,
     /// Up to so many tokens.
     Tokens(u32),
 }
 
-/// A folder that the agent works with.
+/// A directory that the agent works with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder {
-    /// Where it is.
     pub from: PathText,
     /// What the agent may do with it.
     pub mode: FolderMode,
 }
 
-/// A folder below `.projects`.
+/// A directory below `.projects`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpaceProject {
-    /// Its name there.
     pub uuid: String,
-    /// Where it is.
     pub from: PathText,
 }
 
-/// Plugins, by folder or by the marketplace that lists them.
+/// Plugins, by directory or by the marketplace that lists them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PluginChoice {
-    /// Folders with a marketplace.
+    /// Directories with a marketplace.
     pub local_marketplaces: Vec<PathText>,
     /// Plugins of these marketplaces.
     pub enabled: Vec<PluginReference>,
-    /// Folders of plugins.
     pub local_plugins: Vec<PathText>,
-    /// Folders of plugins that the platform would have installed from elsewhere.
+    /// Directories of plugins that the platform would have installed from elsewhere.
     pub remote_plugins: Vec<PathText>,
 }
 
 /// MCP servers of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct McpChoice {
-    /// The file.
     pub config: Option<PathText>,
     /// Which of its servers are started.
     pub enabled: Vec<String>,
@@ -140,7 +130,6 @@ impl Default for Session {
 /// A session and its text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionFile {
-    /// The session.
     pub session: Session,
     /// Its text, for faults that are found later.
     pub document: Document,
@@ -192,8 +181,8 @@ fn session(spec: SessionSpec, faults: &mut Faults<'_>) -> Session {
     let defaults = Session::default();
     undone(faults, account_name.map(|at| at.place), "there is no account here", "the agent sees no name");
     let trusted = trusted_folders.into_iter().next().map(|at| at.place);
-    undone(faults, trusted, "no folder is trusted here", "list what the agent needs under `folders`");
-    let without_asking = "no folder appears without being listed";
+    undone(faults, trusted, "no directory is trusted here", "list what the agent needs under `folders`");
+    let without_asking = "no directory appears without being listed";
     undone(faults, set(auto_mount_folders), without_asking, "list what the agent needs under `folders`");
     let StalenessSpec { hash_ignore } =
         staleness.map_or(StalenessSpec { hash_ignore: Vec::new() }, |at| at.value);
@@ -306,14 +295,14 @@ fn plugins(spec: PluginsSpec, faults: &mut Faults<'_>) -> PluginChoice {
         faults,
         marketplaces.into_iter().next().map(|at| at.place),
         "nothing is fetched before a run, so this marketplace is not there",
-        "clone it, and name its folder under `local_marketplaces`",
+        "clone it, and name its directory under `local_marketplaces`",
     );
     if local_marketplaces.is_empty() {
         refused(
             faults,
             enabled.first().map(|at| at.place.clone()),
             "a plugin is enabled from a marketplace, and none is named",
-            "name the marketplace's folder under `local_marketplaces`, or the plugin's under `local_plugins`",
+            "name the marketplace's directory under `local_marketplaces`, or the plugin's under `local_plugins`",
         );
     }
     PluginChoice {
@@ -327,7 +316,7 @@ fn plugins(spec: PluginsSpec, faults: &mut Faults<'_>) -> PluginChoice {
 fn skills(spec: SkillsSpec, faults: &mut Faults<'_>) -> Vec<PathText> {
     let SkillsSpec { local, suggest_enabled, proactive_suggest_enabled } = spec;
     for suggested in [suggest_enabled, proactive_suggest_enabled] {
-        undone(faults, set(suggested), "nobody suggests skills here", "name the skills under `local`");
+        undone(faults, set(suggested), "skills are not suggested here", "name the skills under `local`");
     }
     values(local)
 }

@@ -26,15 +26,15 @@ table! {
         permission_mode: Option<At<PermissionMode>>,
         /// What is done about a tool that no rule names; `cowork` when absent.
         permission_parity: Option<At<PermissionParity>>,
-        /// Folders that the agent works with.
+        /// Directories that the agent works with.
         folders: Vec<At<FolderSpec>>,
-        /// Folders below `.projects`, which the agent can read.
+        /// Directories below `.projects`, which the agent can read.
         projects: Vec<At<ProjectSpec>>,
         /// Files below `uploads`, which the agent can read.
         uploads: Vec<At<PathText>>,
-        /// Folders that the desktop application trusts. Taken with a warning: nothing is trusted here.
+        /// Directories that the desktop application trusts. Taken with a warning: nothing is trusted here.
         trusted_folders: Vec<At<PathText>>,
-        /// Whether folders appear without being listed. Taken with a warning: none does.
+        /// Whether directories appear without being listed. Taken with a warning: none does.
         auto_mount_folders: Option<At<bool>>,
         /// Plugins.
         plugins: Option<At<PluginsSpec>>,
@@ -56,10 +56,10 @@ table! {
 }
 
 table! {
-    /// A folder that the agent works with.
-    "a folder"
+    /// A directory that the agent works with.
+    "an entry of `folders`"
     pub struct FolderSpec {
-        /// The folder, relative to this file.
+        /// The directory, relative to this file.
         from: At<PathText>,
         /// `r`, `rw` or `rwd`, which may delete; `rw` when absent.
         mode: Option<At<FolderMode>>,
@@ -67,12 +67,12 @@ table! {
 }
 
 table! {
-    /// A folder below `.projects`.
+    /// A directory below `.projects`.
     "a project"
     pub struct ProjectSpec {
         /// Its name there.
         uuid: At<ProjectId>,
-        /// The folder, relative to this file.
+        /// The directory, relative to this file.
         from: At<PathText>,
     }
 }
@@ -85,13 +85,13 @@ table! {
         config_dir: Option<At<Nullable<PathText>>>,
         /// Marketplaces to fetch. Refused unless it is empty: nothing is fetched before a run.
         marketplaces: Vec<At<Line>>,
-        /// Folders with a `.claude-plugin/marketplace.json`.
+        /// Directories with a `.claude-plugin/marketplace.json`.
         local_marketplaces: Vec<At<PathText>>,
         /// Plugins of these marketplaces, as `plugin@marketplace`.
         enabled: Vec<At<PluginReference>>,
-        /// Folders of plugins.
+        /// Directories of plugins.
         local_plugins: Vec<At<PathText>>,
-        /// Folders of plugins that the platform would have installed from elsewhere.
+        /// Directories of plugins that the platform would have installed from elsewhere.
         remote_plugins: Vec<At<PathText>>,
     }
 }
@@ -100,7 +100,7 @@ table! {
     /// Skills.
     "`skills`"
     pub struct SkillsSpec {
-        /// Folders of skills.
+        /// Directories of skills.
         local: Vec<At<PathText>>,
         /// Whether the desktop application suggests skills. Taken with a warning: nothing is suggested.
         suggest_enabled: Option<At<bool>>,
@@ -198,7 +198,7 @@ impl<T: Decode> Decode for Nullable<T> {
     }
 }
 
-/// The name of a folder below `.projects`; it becomes a part of a path.
+/// The name of a directory below `.projects`; it becomes a part of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectId(pub String);
 

@@ -26,9 +26,9 @@ const EXTENDED_THINKING: u32 = 31_999;
 pub struct Staged {
     /// What appears read-only: on the host, and its path below the workspace.
     pub read_only: Vec<(AbsPath, String)>,
-    /// Folders of skills.
+    /// Directories of skills.
     pub skills: Vec<(LibraryName, AbsPath)>,
-    /// Folders of plugins.
+    /// Directories of plugins.
     pub plugins: Vec<(LibraryName, AbsPath)>,
     /// Servers that run beside the agent.
     pub mcp: Vec<McpEntry>,

@@ -95,8 +95,8 @@ words! {
 }
 
 words! {
-    /// What the agent may do with a folder.
-    pub enum FolderMode, "a folder's mode" {
+    /// What the agent may do with a directory.
+    pub enum FolderMode, "a directory's mode" {
         /// Read.
         Read = "r",
         /// Read and write, but not delete.
@@ -155,12 +155,10 @@ impl fmt::Display for CompactWindow {
 /// How hard the model thinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Effort {
-    /// Hardly.
     Low,
     /// As the format's default is.
     #[default]
     Medium,
-    /// Hard.
     High,
     /// Harder; `extra` is another word for it.
     Xhigh,
@@ -228,7 +226,6 @@ impl Decode for LocalExecution {
 /// A plugin of a marketplace, as in `formatter@my-tools`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PluginReference {
-    /// The plugin.
     pub plugin: LibraryName,
     /// Where it is listed.
     pub marketplace: LibraryName,

@@ -9,7 +9,6 @@ use std::ops::Range;
 /// Whether a value may be written once and meant several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Aliases {
-    /// Nowhere.
     Refused,
     /// As far as they stay small: an alias is copied, and copies of copies grow without end.
     Bounded,
@@ -41,7 +40,7 @@ enum Pending {
     Duplicate,
 }
 
-/// The tree of `text`; an empty document is a null. Keys that stand twice are told together; anything else stops at
+/// The tree of `text`; an empty document is a null. Duplicate keys are reported together; anything else stops at
 /// the first error, as the format demands.
 pub(crate) fn parse(text: &str, aliases: Aliases) -> Result<Node, Vec<SyntaxError>> {
     let mut builder = Builder {

@@ -1,4 +1,4 @@
-//! From what somebody wrote to the label that is meant.
+//! From an answer as it is written to the label that it means.
 
 use crate::question::Chosen;
 use belljar_contract::{AskedOption, AskedQuestion, nearest};
@@ -21,42 +21,15 @@ pub enum LabelReading {
 /// Why a text means no label.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
-    /// None fits.
     #[error("{question:?} has no option {wanted:?}; it has {}{}", list(.labels), .nearest.as_ref().map(|near| format!("; did you mean {near:?}?")).unwrap_or_default())]
-    NoSuch {
-        /// The question.
-        question: String,
-        /// What was wanted.
-        wanted: String,
-        /// What there is.
-        labels: Vec<String>,
-        /// What is near.
-        nearest: Option<String>,
-    },
-    /// Several fit.
+    NoSuch { question: String, wanted: String, labels: Vec<String>, nearest: Option<String> },
     #[error("{wanted:?} means several options of {question:?}: {}", list(.labels))]
-    Ambiguous {
-        /// The question.
-        question: String,
-        /// What was wanted.
-        wanted: String,
-        /// Which.
-        labels: Vec<String>,
-    },
+    Ambiguous { question: String, wanted: String, labels: Vec<String> },
     /// Several were chosen where one can be.
     #[error("{question:?} takes one option, {given} were chosen")]
-    OneOnly {
-        /// The question.
-        question: String,
-        /// How many.
-        given: usize,
-    },
-    /// Nothing was chosen.
+    OneOnly { question: String, given: usize },
     #[error("nothing is chosen for {question:?}")]
-    Nothing {
-        /// The question.
-        question: String,
-    },
+    Nothing { question: String },
 }
 
 fn list(labels: &[String]) -> String {

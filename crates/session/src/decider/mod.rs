@@ -2,7 +2,7 @@
 //!
 //! A chain of deciders is asked in order; the first that has an opinion answers, and says why. One that has an opinion
 //! but cannot form it (a label that does not exist, an expression that does not fit the input) stops the chain: the
-//! question must not fall through to somebody more generous. What nobody answers comes back with the lines to paste
+//! question must not fall through to a more generous one. A question without an answer comes back with the lines to paste
 //! that would answer it. A new kind of decider is a file beside this one and a line below.
 
 mod command_line;
@@ -48,15 +48,12 @@ pub enum Decision {
         note: Option<String>,
     },
     /// The question is this decider's, and it cannot answer it. Nobody else is asked.
-    Broken {
-        /// Why not.
-        why: String,
-    },
+    Broken { why: String },
 }
 
-/// A question that nobody answered.
+/// A question that no decider answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("nobody answered a question about {about}")]
+#[error("no decider answered a question about {about}")]
 pub struct Unanswered {
     /// What it was about.
     pub about: &'static str,
@@ -71,7 +68,6 @@ pub struct Unanswered {
 pub struct Chain(Vec<Box<dyn Decider>>);
 
 impl Chain {
-    /// Appends one.
     #[must_use]
     pub fn then(mut self, decider: impl Decider + 'static) -> Self {
         self.0.push(Box::new(decider));

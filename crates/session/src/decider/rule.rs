@@ -7,7 +7,6 @@ use belljar_contract::Pattern;
 use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Node, Value, list};
 use serde_json::{Map, json};
 
-/// A rule.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pub(super) then: Then,

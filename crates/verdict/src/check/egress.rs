@@ -1,4 +1,4 @@
-//! Ways out that were taken or refused, as the side that enforces it wrote them down.
+//! Hosts that were reached or refused, as the egress log has them.
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
@@ -14,7 +14,7 @@ pub(super) const KEYS: &[Key] = &[Denied::KEY, Allowed::KEY];
 check! {
     /// An attempt to reach the host was refused. `example.org` means that and all names below it, `*.example.org` only
     /// those below. `expect_denied` of a scenario writes one of these for each host. Where nothing but the model's own
-    /// door listens inside, an attempt ends unseen and the check is unknown.
+    /// listener is inside, an attempt is not seen and the check is unknown.
     Denied(Egress, "egress_denied"): HostMatch
 }
 check! {
@@ -27,17 +27,17 @@ check! {
 /// The rows of a log that can be relied on, and whether they are all.
 fn rows<'a>(run: &Run<'a>) -> Result<(&'a [EgressRow], Result<(), &'static str>), Finding> {
     let Some(log) = &run.evidence.egress else {
-        return Err(Finding::unknown("nothing was watching the ways out"));
+        return Err(Finding::unknown("no egress log was kept"));
     };
     match &log.state {
         EgressLogState::Complete => Ok((&log.rows, Ok(()))),
-        EgressLogState::Truncated => Ok((&log.rows, Err("the log of the ways out stops before its end"))),
-        EgressLogState::Absent => Err(Finding::unknown("nothing was watching the ways out")),
+        EgressLogState::Truncated => Ok((&log.rows, Err("the egress log stops before its end"))),
+        EgressLogState::Absent => Err(Finding::unknown("no egress log was kept")),
         EgressLogState::Edited { line, fault: _ } => {
-            Err(Finding::unknown(format!("the log of the ways out was changed at line {line}")))
+            Err(Finding::unknown(format!("the egress log was changed at line {line}")))
         }
         EgressLogState::Newer { format } => Err(Finding::unknown(format!(
-            "the log of the ways out is of version {format}, which a newer belljar wrote"
+            "the egress log is of version {format}, which a newer belljar wrote"
         ))),
     }
 }
@@ -91,7 +91,7 @@ impl Check for Denied {
         let refused: Vec<_> = decisions.iter().filter(|(_, decision)| denied(decision)).collect();
         if refused.is_empty() && !sees_attempts(rows) {
             return Finding::unknown(
-                "every way out was closed and nothing inside listened for attempts, so one could not be seen",
+                "egress was closed and nothing inside listened for attempts, so one could not be seen",
             );
         }
         if refused.is_empty() {

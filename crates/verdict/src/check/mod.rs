@@ -58,7 +58,6 @@ pub(crate) trait Check: std::fmt::Debug + Send + Sync {
 /// What a check does to the rest of the verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing.
     None,
     /// A failure of the agent is what the author wants to see.
     ExpectsError,
@@ -171,7 +170,6 @@ macro_rules! check {
 
 use check;
 
-/// Every key.
 pub(crate) const FAMILIES: &[&[Key]] = &[
     result::KEYS,
     transcript::KEYS,

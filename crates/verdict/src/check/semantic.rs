@@ -80,7 +80,7 @@ impl Check for Semantic {
             // Two answers to one claim are none.
             let (stand, says) = match (answers.next(), answers.next()) {
                 (Some(answer), None) => (answer.stand, format!("{}: {}", answer.by, answer.reason)),
-                (None, _) => (ClaimStand::Unclear, "nobody was asked".to_owned()),
+                (None, _) => (ClaimStand::Unclear, "it was not asked".to_owned()),
                 (Some(_), Some(_)) => (ClaimStand::Unclear, "there are several answers".to_owned()),
             };
             let word = match stand {

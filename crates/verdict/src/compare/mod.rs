@@ -262,7 +262,7 @@ impl<'a> Comparison<'a> {
 }
 
 /// The hosts to which a connection was made: it ended without a failure, or after the host had sent something. A gateway
-/// never runs without a log of the ways out, so a missing log shows no connection.
+/// never runs without an egress log, so a missing log shows no connection.
 fn reached(log: Option<&EgressLogReading>) -> BTreeSet<String> {
     let rows = log.map_or(&[][..], |log| &log.rows);
     let connected: BTreeSet<u64> = rows.iter().filter_map(connected).collect();

@@ -274,7 +274,7 @@ mod tests {
     fn what_is_looked_up_is_filled_in_or_missed_by_name() {
         let home = AbsPath::new("/home/agent").unwrap();
         let entries = [entry("a", "a.example.org", 22), entry("b", "b.example.org", 22)];
-        let mut made = files(&home, &entries);
+        let made = files(&home, &entries);
         assert_eq!(made[1].content, FileContent::SshKnownHosts { looked_up: vec!["a".into(), "b".into()] });
         let key = SshPublicKey::parse(KEY).unwrap();
         let found = |host: &str, host_keys: &[SshPublicKey]| SshFound {
@@ -284,15 +284,17 @@ mod tests {
         };
         let both = std::slice::from_ref(&key);
         for incomplete in [vec![found("a", both)], vec![found("a", both), found("b", &[])]] {
-            let before = made.clone();
-            let missing = fill_ssh(&mut made, &entries, &incomplete);
+            let mut run_files = RunFiles::default();
+            let missing = ssh_files(&made, &entries, &incomplete, &mut run_files);
             assert_eq!(missing, Err(SshNotFound { host: "b".to_owned() }));
-            assert_eq!(made, before);
+            assert_eq!(run_files, RunFiles::default());
         }
-        fill_ssh(&mut made, &entries, &[found("b", both), found("a", both)]).unwrap();
+        let mut run_files = RunFiles::default();
+        ssh_files(&made, &entries, &[found("b", both), found("a", both)], &mut run_files).unwrap();
         let known = format!("a,a.example.org {KEY}\nb,b.example.org {KEY}\n");
-        assert_eq!(made[1].content, FileContent::Text(known));
-        assert_eq!(made[3].content, FileContent::Text(format!("{KEY} b\n")));
+        assert_eq!(run_files.get(&made[1].content), Some(known.as_bytes()));
+        assert_eq!(run_files.get(&made[3].content), Some(format!("{KEY} b\n").as_bytes()));
+        assert_eq!(run_files.get(&made[0].content), None);
         assert!(files(&home, &[]).is_empty());
     }
 }

@@ -78,7 +78,9 @@ fn run_exit(error: &RunError) -> ExitCode {
 /// The part of a worker's output that a suite reads.
 #[derive(Deserialize)]
 struct WorkerEnvelope {
-    data: Option<SuiteResults>,
+    /// Results, or what belongs to an error.
+    #[serde(default)]
+    data: Value,
     error: Option<ErrorText>,
     #[serde(default)]
     diagnostics: Vec<Value>,
@@ -90,23 +92,24 @@ impl WorkerOutcome {
     pub fn result(self, name: &str) -> ScenarioResult {
         let Self { status, output, complaints, duration } = self;
         let exit = status.and_then(ExitCode::from_status).unwrap_or(ExitCode::AgentFailed);
-        let mut result = match serde_json::from_slice(&output) {
-            Ok(WorkerEnvelope { data: Some(SuiteResults { results, .. }), .. })
-                if results.len() == 1 && results[0].exit_code == exit.code() =>
-            {
-                results.into_iter().next()
-            }
-            Ok(WorkerEnvelope { error: Some(error), diagnostics, .. }) => {
-                Some(ScenarioResult { diagnostics, ..ScenarioResult::not_run(name, exit, error) })
-            }
-            Ok(_) | Err(_) => None,
-        }
-        .unwrap_or_else(|| {
-            // A worker that printed no result, or one that contradicts its status, has not passed.
-            let exit = if exit == ExitCode::Passed { ExitCode::Bug } else { exit };
-            let error = ErrorText { message: complaints, ..ErrorText::default() };
-            ScenarioResult::not_run(name, exit, error)
-        });
+        // A worker that printed an error, no result, or one that contradicts its status has not passed.
+        let not_run = if exit == ExitCode::Passed { ExitCode::Bug } else { exit };
+        let envelope = serde_json::from_slice::<WorkerEnvelope>(&output).ok();
+        let mut result = envelope
+            .and_then(|WorkerEnvelope { data, error, diagnostics }| match error {
+                Some(error) => {
+                    Some(ScenarioResult { diagnostics, ..ScenarioResult::not_run(name, not_run, error) })
+                }
+                None => {
+                    let SuiteResults { results, .. } = serde_json::from_value(data).ok()?;
+                    let [result] = <[ScenarioResult; 1]>::try_from(results).ok()?;
+                    (result.exit_code == exit.code()).then_some(result)
+                }
+            })
+            .unwrap_or_else(|| {
+                let error = ErrorText { message: complaints, ..ErrorText::default() };
+                ScenarioResult::not_run(name, not_run, error)
+            });
         result.took_ms = Some(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
         result
     }
@@ -131,6 +134,8 @@ mod tests {
             (Some(1), "not JSON", ExitCode::Failed),
             (None, "", ExitCode::AgentFailed),
             (Some(2), r#"{"data": null, "error": {"message": "bad file"}}"#, ExitCode::Invalid),
+            (Some(2), r#"{"data": {"wishes": []}, "error": {"message": "not agreed"}}"#, ExitCode::Invalid),
+            (Some(0), r#"{"data": null, "error": {"message": "bad file"}}"#, ExitCode::Bug),
         ] {
             let result = outcome(status, output);
             assert_eq!(result.exit_code, expected.code(), "{status:?} {output}");

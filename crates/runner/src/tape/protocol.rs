@@ -151,7 +151,10 @@ pub(super) struct Line {
 }
 
 /// A frame, read once for the machine and for the comparison with the exchanges.
-#[expect(clippy::large_enum_variant, reason = "most values are frames of the agent; a box would cost an allocation for each")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most values are frames of the agent; a box would cost an allocation for each"
+)]
 pub(super) enum Said {
     /// By the agent.
     Agent(Result<Frame, FrameError>),

@@ -1,27 +1,27 @@
 //! What is allowed and yet most likely not meant.
 
 use super::document::Document;
+use super::scenario_file::ScenarioParts;
 use super::scenario_spec::ScenarioSpec;
 use super::words::Fidelity;
 use belljar_contract::decode::{Fault, Faults, Kind, Node, list, shown};
 use std::ops::Range;
 
-pub(super) fn scenario(spec: &ScenarioSpec, document: &Document, faults: &mut Faults<'_>) {
-    let Kind::Table(table) = &document.root().kind else { return };
-    let items = |key: &str| match table.get(key).map(|node| &node.kind) {
-        Some(Kind::Array(items)) => items.as_slice(),
-        _ => &[],
-    };
-    for rule in items("answers") {
-        positional(rule, faults);
-        lost_escapes(rule, document.text(), faults);
+pub(super) fn scenario(
+    spec: &ScenarioSpec,
+    parts: &ScenarioParts<'_>,
+    document: &Document,
+    faults: &mut Faults<'_>,
+) {
+    parts.answers.iter().for_each(|rule| positional(rule, faults));
+    for part in parts.answers.iter().chain(parts.assert) {
+        lost_escapes(part, document.text(), faults);
     }
-    for item in items("assert") {
-        lost_escapes(item, document.text(), faults);
+    if let Kind::Table(table) = &document.root().kind {
+        slash_command(spec, table.get("prompt"), faults);
     }
-    slash_command(spec, table.get("prompt"), faults);
     if spec.fidelity.as_ref().is_some_and(|fidelity| fidelity.value == Fidelity::Protocol) {
-        without_sandbox(spec, items("assert"), faults);
+        without_sandbox(spec, parts.assert, faults);
     }
 }
 

@@ -88,16 +88,18 @@ pub fn parse_scenario<T>(
     let document = Document::read(text)?;
     let mut faults = document.faults();
     let spec = ScenarioSpec::decode(document.root(), &mut faults);
+    let parts = ScenarioParts::of(document.root(), spec.as_ref());
+    let decoded = decode(&parts, &mut faults);
+    // Warnings come last, so that on a full list they do not take the place of errors.
     if let Some(spec) = &spec {
         unattended(spec, &mut faults);
-        lint::scenario(spec, &document, &mut faults);
+        lint::scenario(spec, &parts, &document, &mut faults);
     }
-    let parts = decode(&ScenarioParts::of(document.root(), spec.as_ref()), &mut faults);
     let scenario = spec.map(|spec| scenario(spec, document.name()));
     let found = faults.list;
     let (document, warnings) = document.judged(found)?;
-    match (scenario, parts) {
-        (Some(scenario), Some(parts)) => Ok((ScenarioFile { scenario, document, warnings }, parts)),
+    match (scenario, decoded) {
+        (Some(scenario), Some(decoded)) => Ok((ScenarioFile { scenario, document, warnings }, decoded)),
         (Some(_), None) | (None, _) => {
             Err(DocumentError { sources: document.sources(), diagnostics: warnings })
         }

@@ -105,6 +105,11 @@ fn every_part_is_decoded_whatever_else_is_wrong() {
         }
         None::<()>
     });
+    let warned = format!("prompt: x\nanswers: [{}]\n", "{choose: 1},".repeat(300));
+    let found = parse_scenario(text("s.yaml", warned), |parts, faults| {
+        faults.invalid::<()>(&parts.answers[0], Fault::new("part"))
+    });
+    assert_eq!(found.unwrap_err().diagnostics[0].message, "part", "warnings do not hide an error");
     let messages: Vec<String> = error.unwrap_err().diagnostics.into_iter().map(|one| one.message).collect();
     assert_eq!(messages[2..], ["part", "part", "part"]);
     assert!(messages[0].contains("`promt`") && messages[1].contains("a lane"), "{messages:?}");

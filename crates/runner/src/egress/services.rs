@@ -318,7 +318,7 @@ struct Services {
 }
 
 impl Services {
-    /// Serves until it is told to end, or until one of the services fails.
+    /// Serves until it is stopped, or until one of the services fails.
     fn run(self, stop: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(self.serve(stop))

@@ -69,7 +69,7 @@ pub fn evidence(directory: &AbsPath, lane: Lane) -> Result<(Run, Evidence), Read
             Whole::No { why: format!("events.jsonl:{line}: the line was changed after it was written") }
         }
     };
-    // If the log mentions one that is missing now, it is not what was written.
+    // If the events have the head of an egress log that is missing now, the log counts as changed.
     let egress = match (text(&directory.child("egress.jsonl"), EGRESS), egress_head) {
         (None, None) => None,
         (text, head) => Some(read_egress_log(&text.unwrap_or_default(), head)),

@@ -221,7 +221,7 @@ fn a_pipe_in_the_place_of_a_session_does_not_wait() {
     assert!(made.success());
     let found = stage.run(&["test", "--scripted", "tests/a.yaml"]);
     assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
-    assert!(found.stderr.contains("it is not a file"), "{}", found.stderr);
+    assert!(found.stderr.contains("it is not a regular file"), "{}", found.stderr);
 }
 
 #[track_caller]

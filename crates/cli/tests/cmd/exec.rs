@@ -573,7 +573,7 @@ fn a_directory_that_the_command_closed_is_a_finding() {
         found.stderr
     );
     let found = run(&["findings"]);
-    assert!(found.stdout.contains("nr") && found.stdout.contains("may hold anything"), "{found:?}");
+    assert!(found.stdout.contains("nr") && found.stdout.contains("may contain anything"), "{found:?}");
 }
 
 /// The process that mounts them is a copy of one that other processes of the user cannot look into.

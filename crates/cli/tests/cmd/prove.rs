@@ -361,7 +361,7 @@ fn a_start_without_namespaces_carries_the_diagnosis() {
         assert_eq!(output.status.code(), Some(125), "{stderr}");
         assert!(stderr.contains(words), "{stderr}");
         assert!(stderr.contains("namespaces"), "{stderr}");
-        assert!(stderr.contains("`belljar doctor` looks"), "{stderr}");
+        assert!(stderr.contains("`belljar doctor` checks"), "{stderr}");
         let output = user.belljar(&path, &["doctor"]);
         assert_eq!(output.status.code(), Some(4));
         assert!(text(&output.stdout).contains(words), "{}", text(&output.stdout));

@@ -71,7 +71,6 @@ pub(crate) struct Watched<'a> {
     pub console: &'a mut dyn Console,
     /// The signals that belljar receives.
     pub signals: &'a Signals,
-    /// What the plan allows.
     pub time_limit: Option<Duration>,
     /// Becomes readable when the egress services have ended.
     pub guard: Option<BorrowedFd<'a>>,

@@ -61,7 +61,6 @@ impl FindingsStore {
         Self { directory: state.child("findings") }
     }
 
-    /// Where the lists are.
     #[must_use]
     pub fn directory(&self) -> &AbsPath {
         &self.directory

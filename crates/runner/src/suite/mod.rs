@@ -81,11 +81,7 @@ pub enum TrialError {
     Unsupported(String),
     /// The user did not agree to what the suite asks for now. Nothing was staged.
     #[error("`{suite}` asks for more than was agreed to: {wishes}")]
-    NotAgreed {
-        suite: AbsPath,
-        /// What it asks for.
-        wishes: String,
-    },
+    NotAgreed { suite: AbsPath, wishes: String },
 }
 
 /// How a trial is run.

@@ -168,8 +168,8 @@ pub(super) mod tests {
 
     fn lines(trial: &Trial, walls: &AskedWalls, used_for: TrialUse) -> Vec<String> {
         let wishes = trial.wishes(walls, used_for);
-        let word = |wish: &Wish| wish.to_string().split([' ', ':']).next().unwrap().to_owned();
-        wishes.list().iter().map(word).collect()
+        let first_part = |wish: &Wish| wish.to_string().split([' ', ':']).next().unwrap().to_owned();
+        wishes.list().iter().map(first_part).collect()
     }
 
     #[test]

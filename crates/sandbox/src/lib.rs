@@ -1,4 +1,4 @@
-//! The walls: a plan is lowered to a launch by a pure function, and only a launch acts.
+//! Sandboxes: a plan is lowered to a launch by a pure function, and only a launch acts.
 
 mod backend;
 mod workspace;

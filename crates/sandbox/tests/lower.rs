@@ -224,5 +224,5 @@ fn allowed_names_have_doors_and_a_resolver_and_nothing_else_has() {
     let words = |launch: &belljar_contract::Launch| -> Vec<String> {
         launch.arguments.iter().map(LaunchArgument::shown).collect()
     };
-    assert_eq!(words(&open), words(&closed), "what bubblewrap may do does not depend on the way out");
+    assert_eq!(words(&open), words(&closed), "what bubblewrap may do does not depend on egress");
 }

@@ -6,19 +6,19 @@ use belljar_contract::{
     DefaultLimit, GuestLimit, GuestResource, LimitKind, Plan, Purpose, SCENARIO_TIME, UNATTENDED_TIME,
 };
 
-/// What of this machine decides which defaults hold.
+/// The facts about a machine that decide which defaults hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// Bytes of memory.
+    /// The memory of the machine in bytes.
     pub memory: u64,
-    /// The kernel's version.
+    /// The major and minor version of the kernel.
     pub kernel: (u32, u32),
     /// Whether belljar runs as the superuser.
     pub superuser: bool,
 }
 
 impl Capacity {
-    /// Of this machine: two system calls.
+    /// Asks the kernel of this machine, with two system calls.
     #[must_use]
     pub fn here() -> Self {
         let info = rustix::system::sysinfo();

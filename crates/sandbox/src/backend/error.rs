@@ -59,7 +59,7 @@ pub enum LaunchError {
         cause: io::Error,
     },
     /// The layers of the overlay cannot be used.
-    #[error("the changes that are kept aside cannot be used")]
+    #[error("the changes kept in the overlay cannot be used")]
     Layers(#[from] LayersError),
     /// The overlay could not be prepared.
     #[error("the overlay cannot be prepared")]

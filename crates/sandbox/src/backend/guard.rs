@@ -1,13 +1,13 @@
-//! Whether this machine's kernel can hold back, while a command runs, what the host would execute later.
+//! Whether this kernel can refuse, while a command runs, changes to what the host would execute later.
 
 use belljar_sys::landlock::{self, MAKING_SINCE};
 use belljar_sys::seccomp::notify;
 use std::fs;
 
-/// What a process may do to others of its user, from which on the guard cannot read what a caller asks for.
+/// From this value of `ptrace_scope` on the guard cannot read the memory of a caller.
 const TRACING_CLOSED: u32 = 2;
 
-/// What is missing for the guard; nothing where it can stand.
+/// Returns what this machine lacks for the guard; nothing where the guard works.
 #[must_use]
 pub fn guard_lacks() -> Option<String> {
     let abi = landlock::kernel_abi();

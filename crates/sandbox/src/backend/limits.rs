@@ -5,7 +5,7 @@ use belljar_sys::birth::Birth;
 use belljar_sys::cgroup::{self, CgroupError, Controller, Leaf, Limit};
 use rustix::process::Pid;
 
-/// The leaves of belljar begin with this, so that a sweep finds those whose maker was killed.
+/// The prefix of belljar's control groups, by which a sweep finds those whose maker was killed.
 pub const LEAF_PREFIX: &str = "belljar-run-";
 
 /// Returns the process that made a leaf, as its name says: a new leaf is empty for a moment, and not left over.
@@ -14,7 +14,7 @@ pub fn leaf_maker(name: &str) -> Option<Birth> {
     Birth::parse(name.strip_prefix(LEAF_PREFIX)?.rsplit_once('-')?.1)
 }
 
-/// Which limits this machine holds, found out by setting them. Costs a few system calls; asked only when needed.
+/// Finds out which limits this machine can set, by setting them. It costs a few system calls.
 #[must_use]
 pub fn held_limits() -> Vec<Need> {
     let Ok(support) = cgroup::probe() else { return Vec::new() };
@@ -31,9 +31,8 @@ pub fn held_limits() -> Vec<Need> {
 /// Puts a sandbox into a control group with the limits, or into none when no limit needs one. The command has not been
 /// started, so everything it will ever start is born there.
 ///
-/// Whether the limits reach it is not taken on trust, nor asked of the guest: inside there is no tree of groups to look
-/// at, and opening one would show the agent the host's. The kernel says here, outside, of the guest's own process where
-/// it is and what holds there; that is the same truth, and nothing inside can colour it.
+/// That the limits reach the guest is read back from the kernel, outside, for the guest's own process. The guest is not asked:
+/// inside there is no tree of groups, and showing one would show the agent the host's.
 pub(super) fn confine(
     name: &str,
     limits: &Limits,
@@ -49,8 +48,8 @@ pub(super) fn confine(
     Ok(Some(leaf))
 }
 
-/// Makes sure that the limits which an engine was asked for reach the guest: engines take limits that they cannot set, and
-/// say nothing. The command has not been started.
+/// Reads back that the limits which an engine was asked for reach the guest: engines accept limits that they cannot set, and
+/// report nothing. The command has not been started.
 pub(super) fn confirm(limits: &Limits, guest: Pid) -> Result<(), CgroupError> {
     wanted(limits).map_or(Ok(()), |wanted| cgroup::confirm(guest, &wanted))
 }

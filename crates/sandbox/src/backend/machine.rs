@@ -1,4 +1,4 @@
-//! What lowering has to know about this machine, asked once.
+//! The facts about this machine that lowering depends on, found out once.
 
 use super::KeptAt;
 use super::defaults::Capacity;
@@ -8,49 +8,49 @@ use std::path::Path;
 /// A part of the system's root that is shown inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SystemEntry {
-    /// A file or directory, as it is.
+    /// A file or directory that is mounted as it is.
     Shown(AbsPath),
     /// A symbolic link, as merged-/usr systems have them.
     Link {
-        /// Where it is.
+        /// The path of the link.
         at: AbsPath,
-        /// What it says.
+        /// The text of the link.
         to: OsText,
     },
-    /// A small file: to copy it is less than to mount it.
+    /// A small file: a copy is cheaper than a mount.
     Copied {
-        /// Where it is.
+        /// The path of the file.
         at: AbsPath,
-        /// What it holds.
+        /// The content of the file.
         text: String,
     },
 }
 
-/// This machine.
+/// The facts about a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// bubblewrap.
+    /// The path of bubblewrap, if it is installed.
     pub bwrap: Option<AbsPath>,
-    /// The program that finishes the sandbox from inside.
+    /// The guest, the program that finishes the sandbox from inside.
     pub guest: AbsPath,
-    /// The agent's program.
+    /// The path of the agent, if it is installed.
     pub agent: Option<AbsPath>,
-    /// What the agent's program is started with, its loader or interpreter: one of these must be inside. Asked only
-    /// where the system inside is not this machine's.
+    /// The loader or interpreter of the agent's program: one of these must be inside. Filled only where the system inside is
+    /// not this machine's.
     pub interpreter: Vec<AbsPath>,
-    /// The system's directories.
+    /// The directories of programs and libraries.
     pub system: Vec<SystemEntry>,
     /// Files and directories of `/etc` that hold no secret and that programs need.
     pub etc: Vec<SystemEntry>,
-    /// Which limits can be set: the control groups there are.
+    /// The limits that the control groups of this machine can set.
     pub limits: Vec<belljar_contract::Need>,
-    /// What decides which default limits hold.
+    /// The facts that decide which default limits hold.
     pub capacity: Capacity,
     /// Paths in the project that are mounted over themselves, in order: what the host would execute later
     /// read-only, and the directories that must not be renamed away from above it.
     pub guarded: Vec<(AbsPath, Access)>,
-    /// Where the guest holds back what the host would execute later; nothing where there is nothing to guard, or no
-    /// guard.
+    /// Where the guest refuses changes to what the host would execute later; nothing where there is nothing to guard, or the
+    /// kernel has no guard.
     pub guard: Option<GuestGuard>,
     /// Where changes are kept, when the plan does not have them written to the project.
     pub kept: Option<KeptAt>,
@@ -59,11 +59,11 @@ pub struct Machine {
 /// Everything that lowering is a function of.
 #[derive(Debug, Clone, Copy)]
 pub struct Lowering<'a> {
-    /// The plan.
+    /// The plan to lower.
     pub plan: &'a Plan,
-    /// What is to be started.
+    /// The agent or the command that is to be started.
     pub workload: &'a Errand,
-    /// This machine.
+    /// The machine that it is lowered for.
     pub machine: &'a Machine,
     /// Whether the workload gets a terminal.
     pub terminal: bool,
@@ -91,7 +91,7 @@ const ETC: [&str; 11] = [
 /// The largest file that is copied.
 const COPIED_LIMIT: u64 = 16 << 10;
 
-/// Looks at the system: a handful of calls, because every start pays for them.
+/// Finds the facts out, with few calls, because every start pays for them.
 #[must_use]
 pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath>) -> Machine {
     let abs = |path: &str| AbsPath::new(path).ok();
@@ -123,7 +123,7 @@ pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath
     }
 }
 
-/// How something of `/etc` is shown: links into `/usr`, which is there, as they are; what is small as a copy.
+/// How a path of `/etc` is shown: links into `/usr`, which is inside as well, as they are; small files as copies.
 fn of_etc(at: AbsPath) -> SystemEntry {
     if let Ok(to) = std::fs::read_link(&at) {
         let in_usr = to.starts_with("/usr") || to.starts_with("../usr");
@@ -150,20 +150,20 @@ mod tests {
 
     #[test]
     fn what_is_small_is_copied_and_links_stay_where_they_lead_somewhere() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| AbsPath::new(folder.path().join(name)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| AbsPath::new(directory.path().join(name)).unwrap();
         let bin = fs::read_dir("/usr/bin").unwrap().map(|entry| entry.unwrap());
         let in_usr =
             bin.map(|entry| entry.path()).find(|path| path.symlink_metadata().unwrap().is_file()).unwrap();
         fs::write(at("small"), "6\n").unwrap();
         fs::write(at("large"), "x".repeat(20_000)).unwrap();
         fs::write(at("bytes"), [0xff, 0xfe]).unwrap();
-        fs::create_dir(at("folder")).unwrap();
+        fs::create_dir(at("directory")).unwrap();
         symlink(&in_usr, at("to-usr")).unwrap();
         symlink("/usr/there-is-no-such-file", at("to-nothing")).unwrap();
         symlink(at("small"), at("to-elsewhere")).unwrap();
         assert_eq!(of_etc(at("small")), SystemEntry::Copied { at: at("small"), text: "6\n".to_owned() });
-        for shown in ["large", "bytes", "folder", "to-nothing", "to-elsewhere"] {
+        for shown in ["large", "bytes", "directory", "to-nothing", "to-elsewhere"] {
             assert_eq!(of_etc(at(shown)), SystemEntry::Shown(at(shown)));
         }
         let to = OsText::new(in_usr.into_os_string().into_encoded_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Every need is enforced, refused by name, or, without walls, open by name. Never none, never two.
+//! Every need is enforced, refused by name, or, without a sandbox, open by name: exactly one of them.
 
 use super::*;
 use belljar_contract::{
@@ -138,7 +138,7 @@ fn mount(target: &str, source: &str, access: Access) -> Mount {
 }
 
 #[test]
-fn without_walls_the_command_is_the_program_and_much_is_open() {
+fn without_a_sandbox_the_command_is_the_program_and_much_is_open() {
     let launch = lower_host(Vec::new()).unwrap();
     assert_eq!(launch.program.to_string(), "ls");
     assert!(launch.arguments.is_empty() && launch.command.is_empty());
@@ -148,7 +148,7 @@ fn without_walls_the_command_is_the_program_and_much_is_open() {
 }
 
 #[test]
-fn without_walls_a_mount_becomes_a_copy_or_a_link_or_is_refused() {
+fn without_a_sandbox_a_mount_becomes_a_copy_or_a_link_or_is_refused() {
     let kit = "/home/user/.local/share/belljar/instances/x/host/kit/skills/a";
     let launch = lower_host(vec![mount(kit, "/skills/a", Access::ReadOnly)]).unwrap();
     assert!(launch.made.contains(&Made::Copy { at: path(kit), from: path("/skills/a") }));

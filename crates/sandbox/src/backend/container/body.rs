@@ -1,4 +1,4 @@
-//! What an engine is told to make. There is nothing secret in it: the engine shows it to whoever may ask.
+//! The request that makes a container. It holds no secret: the engine shows it to every user of the engine.
 
 use super::engine::Engine;
 use super::orphans;
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 /// Where the guest finds the socket; the path of a socket must be short.
 pub(super) const CONTROL: &str = "/run/belljar.sock";
-/// Who is responsible: the process that supervises, with the time of its start, because numbers are used again.
+/// The label of the process that supervises, with the time of its start, because process numbers are used again.
 pub(super) const SUPERVISOR: &str = "belljar.supervisor";
-/// Whose it is.
+/// The label of the user that the container belongs to.
 pub(super) const OWNER: &str = "belljar.owner";
-/// The name of the run.
+/// The label of the run that the container belongs to.
 pub(super) const RUN: &str = "belljar.run";
 
-/// Everything that the body is made of.
+/// What the request is made of.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub container: &'a Container,
@@ -23,7 +23,7 @@ pub(super) struct Asked<'a> {
     pub limits: &'a Limits,
     /// The guest and its arguments.
     pub command: &'a [String],
-    /// The socket that the guest calls on.
+    /// The socket that the guest connects to.
     pub control: &'a AbsPath,
     pub run: &'a str,
 }
@@ -35,8 +35,8 @@ pub(super) fn body(engine: &Engine, asked: &Asked<'_>) -> Value {
     let memory = memory.map(belljar_contract::ByteSize::bytes);
     let mut mounts: Vec<Value> = container.mounts.iter().map(|one| mount(one, &container.image)).collect();
     mounts.push(json!({ "Type": "bind", "Source": control, "Target": CONTROL, "ReadOnly": true }));
-    // An engine of the user's own maps user 0 to the user; one of the superuser's is told who it is. The group is always
-    // named: without it the lists of users and groups in the image would add others.
+    // A rootless engine maps user 0 to the user; for a rootful one the user is named. The group is always named: without it
+    // the lists of users and groups in the image would add others.
     let (user, group) = if engine.is_rootful() {
         (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
     } else {
@@ -54,7 +54,7 @@ pub(super) fn body(engine: &Engine, asked: &Asked<'_>) -> Value {
         "Hostname": "belljar",
         "WorkingDir": "/",
         "NetworkDisabled": true,
-        // What an image has tried in it would run beside the guest, outside of the walls that the guest builds.
+        // A health check of the image would run beside the guest, outside of the sandbox that the guest builds.
         "Healthcheck": { "Test": ["NONE"] },
         "Labels": { OWNER: orphans::owner(), SUPERVISOR: orphans::this_process(), RUN: run },
         "HostConfig": {
@@ -79,7 +79,7 @@ pub(super) fn body(engine: &Engine, asked: &Asked<'_>) -> Value {
     })
 }
 
-/// The number of processes that the engine is asked to hold, declared or by default.
+/// The limit of processes that the engine sets, declared or by default.
 pub(super) fn pids(limits: &Limits) -> Option<u32> {
     limits.pids.or_else(|| limits.default_pids())
 }

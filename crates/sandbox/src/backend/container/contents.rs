@@ -1,14 +1,15 @@
-//! What an image holds of that which agents need. It is looked at, nothing in it is run.
+//! Which of the things that agents need an image has. The image is inspected; nothing in it runs.
 
 use super::body::{OWNER, RUN, SUPERVISOR};
-use super::engine::{Engine, EngineError};
+use super::engine::Engine;
+use super::error::EngineError;
 use super::http::{Sent, escaped};
 use super::orphans;
 use belljar_contract::{AbsPath, Container, ImageName, ImageWant, WantWeight};
 use hyper::Method;
 use serde_json::json;
 
-/// Something that agents work better with.
+/// A program or file that agents work better with.
 #[derive(Debug)]
 struct Useful {
     what: &'static str,
@@ -47,18 +48,18 @@ const USEFUL: [Useful; 4] = [
     },
 ];
 
-/// Everything above, as bytes that change when it does.
+/// The list as text, which changes when the list does.
 pub(super) fn inputs() -> String {
     format!("{USEFUL:?}")
 }
 
-/// The packages that bring what is missing, if all of it can be brought.
+/// The packages that install what is missing, if there is one for each.
 pub(super) fn packages(missing: &[&ImageWant]) -> Option<Vec<&'static str>> {
     let package = |want: &&ImageWant| USEFUL.iter().find(|useful| useful.what == want.what)?.package;
     missing.iter().map(package).collect()
 }
 
-/// What an agent needs of a system; its program is started with one of these.
+/// What an agent needs of a system, with one of these interpreters for its program.
 pub fn wanted(interpreter: &[AbsPath]) -> Vec<ImageWant> {
     let path = |path: &&str| AbsPath::new(*path).ok();
     let useful = USEFUL.iter().map(|Useful { what, any, loses, package: _ }| ImageWant {
@@ -77,7 +78,7 @@ pub fn wanted(interpreter: &[AbsPath]) -> Vec<ImageWant> {
 }
 
 impl Engine {
-    /// What a container lacks of that which is wanted of it, in words.
+    /// Returns what a container lacks of what the plan wants of it, in words.
     ///
     /// # Errors
     /// When it lacks what is necessary, or the engine does not say.
@@ -96,7 +97,7 @@ impl Engine {
         Ok(missing.iter().map(words).collect())
     }
 
-    /// What an image lacks. A container is made from it and removed again; it is never started.
+    /// Returns what an image lacks. A container is made from it and removed again; it is never started.
     ///
     /// # Errors
     /// When the engine does not have the image, or does not say.
@@ -108,7 +109,7 @@ impl Engine {
         self.lacked_by(&self.named_image(image)?, wanted)
     }
 
-    /// What the image with this number lacks.
+    /// Returns what the image with this number lacks.
     pub(super) fn lacked_by<'a>(
         &self,
         image: &str,

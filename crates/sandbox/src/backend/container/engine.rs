@@ -1,8 +1,9 @@
 //! Finding an engine, and asking it.
 
+use super::error::EngineError;
 use super::http::{self, Answer, Heard, Sent};
-use super::{recipe, service};
-use belljar_contract::{AbsPath, ImageName};
+use super::service;
+use belljar_contract::AbsPath;
 use hyper::Method;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -32,9 +33,9 @@ pub struct EnginePlaces {
     pub runtime: AbsPath,
     /// When a podman that is started in it ends.
     pub service: ServiceEnd,
-    /// Podman's program.
+    /// The path of podman, if it is installed.
     pub podman: Option<AbsPath>,
-    /// runc's program.
+    /// The path of runc, if it is installed.
     pub runc: Option<AbsPath>,
     /// The environment; what an engine needs of it is handed on.
     pub variables: Vec<(OsString, OsString)>,
@@ -43,9 +44,9 @@ pub struct EnginePlaces {
 /// When a podman that belljar starts to serve ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceEnd {
-    /// When nobody has asked it for a while; others may use it meanwhile.
+    /// When it has had no request for a while; other processes may use it meanwhile.
     WhenIdle,
-    /// With the thread that looked for it: nobody else knows its socket.
+    /// With the thread that started it: no other process knows its socket.
     WithCaller,
 }
 
@@ -57,159 +58,11 @@ pub struct Engine {
     rootful: bool,
 }
 
-/// Why there is no container.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// None is installed, or none is running.
-    #[error("no container engine was found")]
-    Absent {
-        /// Where was looked, and what was there.
-        tried: Vec<String>,
-    },
-    /// The one that was named does not answer.
-    #[error("the engine at `{socket}` cannot be reached")]
-    Unreachable {
-        /// Its socket.
-        socket: String,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
-    /// Podman did not begin to serve.
-    #[error("`podman system service` does not serve: {words}")]
-    Service {
-        /// What it said.
-        words: String,
-    },
-    /// Something of belljar's that an engine needs could not be made.
-    #[error("cannot make `{}`", path.display())]
-    Make {
-        /// What.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
-    /// The engine went away, or does not speak as it should.
-    #[error("the engine at `{socket}` did not answer: {act}")]
-    Talk {
-        /// Its socket.
-        socket: String,
-        /// What it was asked for.
-        act: &'static str,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
-    /// The engine says no.
-    #[error("the engine refused to {act}: {words}")]
-    Refused {
-        /// What it was asked for.
-        act: &'static str,
-        /// In its own words.
-        words: String,
-    },
-    /// The image that was named is not there.
-    #[error("the engine at `{socket}` has no image `{image}`")]
-    NoImage {
-        /// The engine's socket.
-        socket: String,
-        /// The image.
-        image: ImageName,
-        /// The engine's own program.
-        program: &'static str,
-    },
-    /// The image is for another kind of processor.
-    #[error("the image `{image}` is made for {architecture}; this machine is {machine}")]
-    Foreign {
-        /// The image.
-        image: ImageName,
-        /// What it is made for.
-        architecture: String,
-        /// What this machine is.
-        machine: &'static str,
-    },
-    /// The image lacks what the workload cannot do without.
-    #[error("the image `{image}` has no {what}: {loses}")]
-    Lacking {
-        /// The image.
-        image: String,
-        /// What it lacks.
-        what: String,
-        /// What does not work.
-        loses: String,
-    },
-    /// The container ended before it said anything.
-    #[error("the container ended before the guest spoke: {words}")]
-    Silent {
-        /// What is known of it.
-        words: String,
-    },
-    /// Somebody else spoke in the guest's place.
-    #[error("process {found} took the guest's place, which is process {expected}")]
-    Stranger {
-        /// Who it was.
-        found: i32,
-        /// Who it should have been.
-        expected: i64,
-    },
-}
-
-impl EngineError {
-    /// The way out.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        let text = |text: &str| Some(text.to_owned());
-        match self {
-            EngineError::Absent { .. } => Some(format!(
-                "apt install podman, or start Docker; {VARIABLE} names an engine (podman, docker, or a socket)"
-            )),
-            EngineError::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
-                text("you may not use that engine; `BELLJAR_ENGINE=podman` uses podman without root")
-            }
-            EngineError::Unreachable { .. } => {
-                Some(format!("start it, or name another one with {VARIABLE} (podman, docker, or a socket)"))
-            }
-            EngineError::Service { words } if words.contains("too long") => {
-                text("set XDG_RUNTIME_DIR to a short path that is yours alone")
-            }
-            EngineError::Service { .. } => text("`podman info` shows what podman makes of this machine"),
-            EngineError::NoImage { image, .. } if image.as_str().starts_with(recipe::REPOSITORY) => {
-                text("`belljar image build --from BASE` makes it, of the base that it was made from")
-            }
-            EngineError::NoImage { image, program, .. } if image.as_str().starts_with("localhost/") => {
-                Some(format!("make it with `{program} build -t {image} …` or `{program} load`"))
-            }
-            EngineError::NoImage { image, program, .. } => Some(format!(
-                "belljar fetches nothing by itself: `{program} pull {image}`; `belljar image build --from {image}` \
-                 adds what agents need"
-            )),
-            EngineError::Foreign { machine, .. } => {
-                Some(format!("pull or build it for this machine: `--platform linux/{machine}`"))
-            }
-            EngineError::Lacking { .. } => {
-                text("use an image that has it; `belljar doctor` says all that one lacks")
-            }
-            EngineError::Refused { words, .. } if words.contains("no space left on device") => text(
-                "make space where the engine keeps its containers; `belljar gc` removes what is left over",
-            ),
-            EngineError::Refused { words, .. } if words.contains("cgroups in hybrid mode") => {
-                text("crun cannot work on this machine: apt install runc, and leave BELLJAR_ENGINE unset")
-            }
-            EngineError::Refused { .. }
-            | EngineError::Talk { .. }
-            | EngineError::Silent { .. }
-            | EngineError::Stranger { .. } => text("`belljar doctor` looks at the engine"),
-            EngineError::Make { .. } => None,
-        }
-    }
-}
-
 impl Engine {
     /// The engine that was named, or the first that answers; podman is started where it is only installed.
     ///
     /// # Errors
-    /// Says where was looked.
+    /// Lists the places where it was looked for.
     pub fn find(places: &EnginePlaces) -> Result<Self, EngineError> {
         let mut tried = Vec::new();
         let found = match places.named.as_ref().and_then(|named| named.to_str()) {
@@ -257,20 +110,20 @@ impl Engine {
         }
     }
 
-    /// The engine behind a socket, if somebody listens there.
+    /// Returns the engine behind a socket, if one listens there.
     pub(super) fn at(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         let listener = rustix::net::sockopt::socket_peercred(&stream)?;
         Ok(Self { socket: socket.to_owned(), rootful: listener.uid.is_root() })
     }
 
-    /// Its socket.
+    /// The path of its socket.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Whether it has the power of the superuser: what it starts is then told whom to be.
+    /// Whether it runs as the superuser: a container then has to be started as the user.
     #[must_use]
     pub fn is_rootful(&self) -> bool {
         self.rootful
@@ -305,13 +158,13 @@ impl Engine {
         Ok(if podman { "podman" } else { "docker" })
     }
 
-    /// Keeps an engine that ends when nobody asks it from ending, until this is dropped.
+    /// Keeps an engine that ends when it is idle from ending, until the result is dropped.
     ///
     /// # Errors
     /// When it is gone already.
     pub fn hold(&self) -> io::Result<UnixStream> {
         let mut stream = UnixStream::connect(&self.socket)?;
-        // A question that is answered for as long as somebody listens.
+        // A request that the engine answers for as long as the connection is open.
         let question = format!("GET {VERSION}/events HTTP/1.1\r\nHost: engine\r\n\r\n");
         stream.write_all(question.as_bytes())?;
         Ok(stream)
@@ -328,8 +181,8 @@ impl Engine {
             .map_err(self.silent(act))
     }
 
-    /// Asks for something that takes long; what the engine says meanwhile is heard line by line. The target says which
-    /// version of which interface is meant.
+    /// Asks for something that takes long, and hands on what the engine says meanwhile line by line. The target names the
+    /// version of the interface.
     pub(super) fn follow(
         &self,
         target: &str,
@@ -340,7 +193,7 @@ impl Engine {
         done(http::follow(&self.socket, target, sent, each).map_err(self.silent(act))?, act).map(drop)
     }
 
-    /// What it is when there is no answer.
+    /// The error of a request without an answer.
     fn silent(&self, act: &'static str) -> impl Fn(io::Error) -> EngineError {
         let socket = self.socket.display().to_string();
         move |cause| EngineError::Talk { socket: socket.clone(), act, cause }
@@ -403,7 +256,7 @@ fn first(sockets: &[PathBuf], tried: &mut Vec<String>) -> Option<Engine> {
         Err(cause) => {
             let why = match cause.kind() {
                 io::ErrorKind::NotFound => "is not there".to_owned(),
-                io::ErrorKind::ConnectionRefused => "has nobody listening".to_owned(),
+                io::ErrorKind::ConnectionRefused => "has no listener".to_owned(),
                 io::ErrorKind::PermissionDenied => "is not for you".to_owned(),
                 _ => cause.to_string(),
             };

@@ -1,6 +1,7 @@
 //! Engines that are not what they should be, played by a thread.
 
-use super::engine::{Engine, EngineError, EnginePlaces, ServiceEnd};
+use super::engine::{Engine, EnginePlaces, ServiceEnd};
+use super::error::EngineError;
 use super::handle::ContainerHandle;
 use super::image::{Rebuild, base_name};
 use crate::backend::tests::{machine, plan};
@@ -15,7 +16,7 @@ use tempfile::TempDir;
 
 /// An engine that a thread plays.
 pub(super) struct Played {
-    folder: TempDir,
+    directory: TempDir,
     thread: JoinHandle<Vec<String>>,
 }
 
@@ -30,8 +31,8 @@ impl Played {
 
     /// The same with the head of the answer.
     pub(super) fn word_for_word(play: impl Fn(&str, &str) -> Option<String> + Send + 'static) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let listener = UnixListener::bind(folder.path().join("engine.sock")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join("engine.sock")).unwrap();
         let thread = std::thread::spawn(move || {
             let mut heard = Vec::new();
             for stream in listener.incoming() {
@@ -47,11 +48,11 @@ impl Played {
             }
             heard
         });
-        Self { folder, thread }
+        Self { directory, thread }
     }
 
     pub(super) fn socket(&self) -> PathBuf {
-        self.folder.path().join("engine.sock")
+        self.directory.path().join("engine.sock")
     }
 
     /// The request lines that it heard.
@@ -69,7 +70,7 @@ pub(super) fn answer(status: u16, text: &str) -> String {
 /// Plays an engine, and lets belljar try to have a container of it.
 fn launched(play: fn(&str, &str) -> Option<(u16, String)>) -> (EngineError, Vec<String>) {
     let played = Played::begin(play);
-    let run = played.folder.path().join("run");
+    let run = played.directory.path().join("run");
     let places = EnginePlaces {
         named: Some(played.socket().into()),
         user_runtime: None,
@@ -117,7 +118,7 @@ fn made(line: &str) -> Option<(u16, String)> {
 }
 
 #[test]
-fn whoever_calls_in_the_place_of_the_guest_is_turned_away() {
+fn a_process_that_connects_in_the_place_of_the_guest_is_turned_away() {
     let (error, heard) = launched(|line, body| {
         if line.contains("/containers/create") {
             let asked: serde_json::Value = serde_json::from_str(body).unwrap();

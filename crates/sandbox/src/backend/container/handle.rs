@@ -1,7 +1,8 @@
 //! Makes and starts a container, and waits for the guest in it to connect.
 
 use super::body::{self, Asked};
-use super::engine::{Engine, EngineError, EnginePlaces};
+use super::engine::{Engine, EnginePlaces};
+use super::error::EngineError;
 use super::http::{Sent, escaped};
 use super::image::Rebuild;
 use belljar_contract::{AbsPath, Container, ContainerImage, Launch, LaunchArgument};

@@ -1,5 +1,5 @@
-//! One request to an engine: HTTP over its unix socket, a connection each. Clients that are made for engines read an answer
-//! whole, however long it is, and wait for its head only; here both are bounded.
+//! Requests to an engine: HTTP over its unix socket, one connection for each. Existing clients for engines bound neither the
+//! length of an answer nor the time until its end; both are bounded here.
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -12,16 +12,16 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// More than any answer that is waited for here.
+/// The longest answer that is read whole.
 const ANSWER_LIMIT: usize = 16 << 20;
-/// The same of a line, and of all lines together.
+/// The longest line, and the most bytes of all lines together.
 const LINE_LIMIT: usize = 1 << 20;
 const STREAM_LIMIT: usize = 256 << 20;
-/// How often whoever waits is told that there is nothing, and how often that may be in a row.
+/// How often the caller hears that there is nothing new, and how often that may be in a row.
 const BEAT: Duration = Duration::from_secs(1);
 const SILENT_BEATS: u32 = 600;
 
-/// What is sent along.
+/// The body of a request.
 #[derive(Debug)]
 pub(super) enum Sent {
     Nothing,
@@ -29,7 +29,7 @@ pub(super) enum Sent {
     Tar(Vec<u8>),
 }
 
-/// What came back.
+/// The answer of an engine.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub status: u16,
@@ -45,7 +45,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or(serde_json::Value::Null)
     }
 
-    /// What the engine says went wrong.
+    /// Returns the engine's error message.
     pub fn words(&self) -> String {
         match self.json().get("message").and_then(serde_json::Value::as_str) {
             Some(message) => message.trim().to_owned(),
@@ -54,7 +54,7 @@ impl Answer {
     }
 }
 
-/// What is heard of an answer that comes line by line.
+/// A part of an answer that comes line by line.
 #[derive(Debug)]
 pub(super) enum Heard<'a> {
     Line(&'a serde_json::Value),
@@ -74,8 +74,8 @@ pub(super) fn ask(
     runtime()?.block_on(async { tokio::time::timeout(within, exchange).await })?
 }
 
-/// Asks for something that takes long, and hands on what is said about it, line by line. It may take as long as it likes,
-/// but neither be silent for long nor say more than anybody would read.
+/// Asks for something that takes long, and hands on the answer line by line. The whole may take any time, but neither a
+/// silence nor the answer may be too long.
 pub(super) fn follow(
     socket: &Path,
     target: &str,
@@ -83,13 +83,13 @@ pub(super) fn follow(
     each: &mut dyn FnMut(Heard<'_>),
 ) -> io::Result<Answer> {
     runtime()?.block_on(async {
-        let answer = attended(send(socket, Method::POST, target, sent), each).await?;
+        let answer = watched(send(socket, Method::POST, target, sent), each).await?;
         let status = answer.status();
         if !status.is_success() {
-            return attended(whole(answer), each).await;
+            return watched(whole(answer), each).await;
         }
-        let (mut body, mut lines) = (answer.into_body(), Lines::default());
-        while let Some(frame) = attended(async { body.frame().await.transpose() }, each).await? {
+        let (mut body, mut lines) = (answer.into_body(), JsonLines::default());
+        while let Some(frame) = watched(async { body.frame().await.transpose() }, each).await? {
             let bytes = frame.into_data().unwrap_or_default();
             lines.take(&bytes)?.iter().for_each(|line| each(Heard::Line(line)));
         }
@@ -116,7 +116,7 @@ async fn send(socket: &Path, method: Method, target: &str, sent: Sent) -> io::Re
     let stream = tokio::net::UnixStream::connect(socket).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // It moves the bytes of the exchange; how it ends is told by the exchange.
+    // The task moves the bytes of the exchange; an error on the connection shows in the exchange.
     tokio::spawn(async { connection.await.ok() });
     sender.send_request(request).await.map_err(io::Error::other)
 }
@@ -127,8 +127,8 @@ async fn whole(answer: Response<Incoming>) -> io::Result<Answer> {
     Ok(Answer { status, body: body.map_err(io::Error::other)?.to_bytes().to_vec() })
 }
 
-/// Waits for one thing, and says every beat that there is nothing yet.
-async fn attended<T, E: Into<Box<dyn Error + Send + Sync>>>(
+/// Waits for one result, and reports every beat that there is none yet.
+async fn watched<T, E: Into<Box<dyn Error + Send + Sync>>>(
     awaited: impl Future<Output = Result<T, E>>,
     each: &mut dyn FnMut(Heard<'_>),
 ) -> io::Result<T> {
@@ -142,14 +142,14 @@ async fn attended<T, E: Into<Box<dyn Error + Send + Sync>>>(
     Err(io::ErrorKind::TimedOut.into())
 }
 
-/// Puts pieces together to lines of JSON.
+/// Joins pieces to lines of JSON.
 #[derive(Debug, Default)]
-struct Lines {
+struct JsonLines {
     begun: Vec<u8>,
     total: usize,
 }
 
-impl Lines {
+impl JsonLines {
     fn take(&mut self, bytes: &[u8]) -> io::Result<Vec<serde_json::Value>> {
         self.total = self.total.saturating_add(bytes.len());
         self.begun.extend_from_slice(bytes);
@@ -157,7 +157,7 @@ impl Lines {
         let rest = self.begun.split_off(ended);
         let lines = parse(&std::mem::replace(&mut self.begun, rest))?;
         if self.begun.len() > LINE_LIMIT || self.total > STREAM_LIMIT {
-            return Err(io::Error::other("it says more than anybody would read"));
+            return Err(io::Error::other("its answer is too long"));
         }
         Ok(lines)
     }
@@ -172,7 +172,7 @@ fn parse(text: &[u8]) -> io::Result<Vec<serde_json::Value>> {
     lines.map(|line| serde_json::from_slice(line).map_err(io::Error::from)).collect()
 }
 
-/// A word as part of a query or a path.
+/// Escapes a text for a query or a path.
 pub(super) fn escaped(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         match byte {
@@ -209,24 +209,24 @@ mod tests {
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
             .into();
         for size in 1..=text.len() {
-            let mut lines = Lines::default();
+            let mut lines = JsonLines::default();
             let mut found: Vec<_> = text.chunks(size).flat_map(|piece| lines.take(piece).unwrap()).collect();
             found.extend(lines.end().unwrap());
             assert_eq!(found, expected, "in pieces of {size}");
         }
-        let mut cut = Lines::default();
+        let mut cut = JsonLines::default();
         assert_eq!(cut.take(b"{\"a\":").unwrap(), Vec::<serde_json::Value>::new());
         cut.end().unwrap_err();
-        Lines::default().take(b"no json\n").unwrap_err();
+        JsonLines::default().take(b"no json\n").unwrap_err();
     }
 
     #[test]
-    fn nobody_is_listened_to_for_ever() {
-        let mut long = Lines::default();
+    fn an_endless_answer_is_cut_off() {
+        let mut long = JsonLines::default();
         let piece = vec![b'x'; LINE_LIMIT];
         assert_eq!(long.take(&piece).unwrap().len(), 0);
-        assert!(long.take(b"x").unwrap_err().to_string().contains("more than anybody would read"));
-        let mut many = Lines { begun: Vec::new(), total: STREAM_LIMIT - 3 };
+        assert!(long.take(b"x").unwrap_err().to_string().contains("its answer is too long"));
+        let mut many = JsonLines { begun: Vec::new(), total: STREAM_LIMIT - 3 };
         many.take(b"{}\n").unwrap();
         many.take(b"{}\n").unwrap_err();
     }

@@ -1,18 +1,19 @@
-//! belljar's images, and the one without a system: empty directories to mount on. That one is made here and needs no
+//! belljar's images. The one for plans without an image holds empty directories to mount on; it is made here and needs no
 //! registry.
 
-use super::engine::{Engine, EngineError, done};
+use super::engine::{Engine, done};
+use super::error::EngineError;
 use super::http::{Sent, escaped};
 use super::recipe;
-use super::tar::{self, Entry};
+use super::tar::{self, TarEntry};
 use super::unfinished::is_abandoned;
 use belljar_contract::{Digest, ImageName};
 use hyper::Method;
 use serde::Serialize;
 
-/// Its name; what follows the colon is a digest of what it was made from.
+/// The name of the image of empty directories; the tag is a digest of what it was made from.
 const REPOSITORY: &str = "localhost/belljar/base";
-/// What engines mount on in every container.
+/// The directories that engines mount on in every container.
 const DIRECTORIES: [&str; 6] = ["dev", "etc", "proc", "run", "sys", "tmp"];
 /// This kind of processor, as images name it.
 pub(super) const ARCHITECTURE: &str = if cfg!(target_arch = "x86_64") {
@@ -28,13 +29,13 @@ pub(super) const ARCHITECTURE: &str = if cfg!(target_arch = "x86_64") {
 pub struct Image {
     /// Its name and tag.
     pub name: String,
-    /// Its number.
+    /// The number that the engine gave it.
     pub id: String,
     /// Its size in bytes.
     pub bytes: u64,
     /// Whether this belljar would make it the same way, from what the engine has.
     pub current: bool,
-    /// The base that it was made from, as the user named it; the one without a system has none.
+    /// The base that it was made from, as the user named it; the image of empty directories has none.
     pub base: Option<String>,
 }
 
@@ -43,7 +44,7 @@ pub struct Image {
 pub enum Rebuild {
     /// Only where it is missing.
     WhereMissing,
-    /// In any case.
+    /// Even where it exists.
     Always,
 }
 
@@ -51,9 +52,9 @@ pub enum Rebuild {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BuiltImage {
-    /// It was there.
+    /// It existed already.
     There,
-    /// It was made.
+    /// It was made now.
     Made,
 }
 
@@ -65,7 +66,7 @@ pub fn base_name() -> String {
 }
 
 impl Engine {
-    /// Makes sure that the image is there.
+    /// Makes the image of empty directories where it is missing.
     ///
     /// # Errors
     /// When the engine does not take it.
@@ -108,7 +109,7 @@ impl Engine {
         }
     }
 
-    /// belljar's images.
+    /// Lists belljar's images.
     ///
     /// # Errors
     /// When the engine does not say.
@@ -162,5 +163,5 @@ impl Engine {
 
 /// A tar archive of the directories: the same bytes every time.
 fn skeleton() -> Vec<u8> {
-    tar::archive(&DIRECTORIES.map(Entry::Directory))
+    tar::archive(&DIRECTORIES.map(TarEntry::Directory))
 }

@@ -6,6 +6,7 @@
 mod body;
 mod contents;
 mod engine;
+mod error;
 mod handle;
 mod holder;
 mod http;
@@ -19,7 +20,8 @@ mod tar;
 mod unfinished;
 
 pub use contents::wanted as wanted_of_images;
-pub use engine::{Engine, EngineError, EnginePlaces, ServiceEnd, VARIABLE as ENGINE_VARIABLE};
+pub use engine::{Engine, EnginePlaces, ServiceEnd, VARIABLE as ENGINE_VARIABLE};
+pub use error::EngineError;
 pub use handle::DIRECTORY_PREFIX as CONTAINER_DIRECTORY_PREFIX;
 pub use image::{BuiltImage, Image, Rebuild};
 pub use orphans::OrphanContainer;

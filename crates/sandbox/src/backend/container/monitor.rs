@@ -1,7 +1,7 @@
-//! What still runs of a container that its engine has removed.
+//! Processes of a container that outlive its removal.
 //!
-//! Podman that is killed while it starts a container does not know later that the container's monitor (conmon) was begun.
-//! Asked to remove the container, it does so and leaves the monitor and the process in the container running.
+//! If podman is killed while it starts a container, it does not know later that the container's monitor (conmon) runs. It then
+//! removes the container and leaves the monitor and the process in the container running.
 
 use belljar_sys::process;
 use rustix::event::Timespec;
@@ -38,7 +38,7 @@ pub(super) fn end_monitors(id: &str) {
     }
 }
 
-/// Kills a process that is still the one that was found.
+/// Kills a process if it is still the one that was found.
 fn end(pid: Pid, is_it: impl Fn() -> bool) {
     let Ok(opened) = process::open(pid) else { return };
     if is_it() {

@@ -1,17 +1,18 @@
 //! Containers whose supervisor is gone.
 
 use super::body::{OWNER, RUN, SUPERVISOR};
-use super::engine::{Engine, EngineError, done};
+use super::engine::{Engine, done};
+use super::error::EngineError;
 use super::http::escaped;
 use super::monitor;
 use belljar_sys::birth::{Birth, Standing};
 use hyper::Method;
 use serde_json::{Value, json};
 
-/// A container that nobody watches any more.
+/// A container of belljar whose supervisor has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrphanContainer {
-    /// Its number.
+    /// The number that the engine gave it.
     pub id: String,
     /// The run that it belonged to.
     pub run: String,
@@ -23,7 +24,7 @@ pub(super) fn owner() -> String {
     format!("{} {}", rustix::process::geteuid().as_raw(), processes.display())
 }
 
-/// This process, so that it can be told from a later one with the same number. Empty without `/proc`.
+/// This process, distinguishable from a later one with the same number. Empty without `/proc`.
 pub(super) fn this_process() -> String {
     Birth::own().map_or_else(|_| String::new(), |own| own.to_string())
 }
@@ -64,7 +65,7 @@ impl Engine {
         Ok(out)
     }
 
-    /// Removes it, with what runs in it.
+    /// Removes a container, with what runs in it.
     ///
     /// # Errors
     /// When the engine refuses.

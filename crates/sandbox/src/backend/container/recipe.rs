@@ -1,20 +1,21 @@
-//! An image of a base that a registry has, completed by a recipe with what agents need.
+//! An image made of a base from a registry and what agents need.
 //!
-//! This is the one act that fetches. The base is taken by its number, so that everything after the first look is about the
-//! same image, and the result gets its name last: what has it was looked at and lacks nothing.
+//! Nothing else fetches. The base is addressed by its number, so that every step is about the same image, and the result gets
+//! its name last: an image with the name was inspected and lacks nothing.
 
 use super::contents;
-use super::engine::{Engine, EngineError, VERSION};
+use super::engine::{Engine, VERSION};
+use super::error::EngineError;
 use super::http::{Heard, Sent, escaped};
 use super::image::{ARCHITECTURE, BuiltImage, Rebuild};
-use super::tar::{self, Entry};
+use super::tar::{self, TarEntry};
 use super::unfinished::{self, Role};
 use belljar_contract::{Digest, ImageName, ImageWant};
 use hyper::Method;
 use serde_json::{Value, json};
 
 const RECIPE: &str = include_str!("Containerfile");
-/// The images' name; what follows the colon is a digest of what one was made from.
+/// The repository of the images; the tag is a digest of what one was made from.
 pub(super) const REPOSITORY: &str = "localhost/belljar/from";
 /// The base as the user named it, and its number.
 pub(super) const BASE: &str = "belljar.base";
@@ -26,19 +27,19 @@ const NETWORKS: [&str; 3] = ["netavark", "slirp4netns", "pasta"];
 /// How much of what an engine says is repeated.
 const WORDS: usize = 2000;
 
-/// What an engine is busy with for the user.
+/// What an engine is doing for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageAct {
     /// Fetching the base from its registry.
     Fetch,
-    /// Making the image.
+    /// Making the image from the base.
     Build,
 }
 
-/// A sign of life.
+/// What an engine that works on an image reports.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageNews<'a> {
-    /// What goes on.
+    /// What the engine is doing.
     pub act: ImageAct,
     /// The last that the engine said about it: a line without control characters, or nothing.
     pub words: &'a str,
@@ -50,44 +51,44 @@ pub enum FromError {
     /// The engine cannot do it.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The base did not come.
+    /// The base could not be fetched.
     #[error("the engine cannot fetch `{base}`: {words}")]
     Fetch {
-        /// The base.
+        /// The name of the base.
         base: ImageName,
         /// In the engine's words.
         words: String,
-        /// The engine's own program.
+        /// The engine's command, for the user to run.
         program: &'static str,
     },
     /// Nothing can be added to the base.
     #[error("`{base}` has no shell: nothing can be installed in it")]
     NoShell {
-        /// The base.
+        /// The name of the base.
         base: ImageName,
     },
-    /// The recipe failed.
+    /// A step of the recipe failed.
     #[error("`{base}` has no {lacks}, and installing it failed: {words}")]
     Build {
-        /// The base.
+        /// The name of the base.
         base: ImageName,
-        /// What it lacks.
+        /// What the base lacks.
         lacks: String,
-        /// The last that was said.
+        /// The last lines of the build.
         words: String,
     },
-    /// The recipe was carried out and did not help.
+    /// The recipe ran, and the image still lacks something.
     #[error("`{base}` has no {lacks}, and still has none after it was installed")]
     StillLacks {
-        /// The base.
+        /// The name of the base.
         base: ImageName,
-        /// What it lacks.
+        /// What the base lacks.
         lacks: String,
     },
 }
 
 impl FromError {
-    /// The way out.
+    /// What the user can do about it.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = |text: &str| Some(text.to_owned());
@@ -124,7 +125,7 @@ impl FromError {
     }
 }
 
-/// What kept a base from coming, as far as its words tell.
+/// Why a base could not be fetched, as far as the engine's words show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FetchFault {
     Unreachable,
@@ -134,7 +135,7 @@ pub(super) enum FetchFault {
 }
 
 pub(super) fn fault(words: &str) -> FetchFault {
-    const TOLD: [(FetchFault, &[&str]); 3] = [
+    const MARKS: [(FetchFault, &[&str]); 3] = [
         (FetchFault::Unreachable, &["dial tcp", "no such host", "i/o timeout", "connection refused"]),
         (FetchFault::Foreign, &["no image found in", "no matching manifest"]),
         (
@@ -143,8 +144,8 @@ pub(super) fn fault(words: &str) -> FetchFault {
         ),
     ];
     let words = words.to_lowercase();
-    let told = TOLD.iter().find(|(_, marks)| marks.iter().any(|mark| words.contains(mark)));
-    told.map_or(FetchFault::Other, |(fault, _)| *fault)
+    let found = MARKS.iter().find(|(_, marks)| marks.iter().any(|mark| words.contains(mark)));
+    found.map_or(FetchFault::Other, |(fault, _)| *fault)
 }
 
 /// The name of the image that this belljar makes of a base on this kind of machine.
@@ -232,7 +233,7 @@ impl Engine {
         let packages = contents::packages(&missing).ok_or(FromError::NoShell { base: base.clone() })?;
         let (mut failed, mut made, mut written) = (None, None, None);
         let mut said: Vec<String> = Vec::new();
-        let context = Sent::Tar(tar::archive(&[Entry::File("Containerfile", RECIPE.as_bytes())]));
+        let context = Sent::Tar(tar::archive(&[TarEntry::File("Containerfile", RECIPE.as_bytes())]));
         let target = format!("{}?{}", self.builder()?, build_query(base, base_id, &packages));
         self.follow(&target, context, "make an image", &mut |heard| {
             if let Heard::Line(line) = heard {
@@ -274,7 +275,7 @@ impl Engine {
         Ok(if self.program()? == "podman" { "/v4.0.0/libpod/build" } else { "/v1.40/build" })
     }
 
-    /// Removes what nobody asked for. An image that a container still uses stays.
+    /// Removes an image that is not wanted. One that a container still uses stays.
     pub(super) fn forget(&self, image: &str) {
         let target = format!("/images/{}", escaped(image));
         let _removed = self.ask(Method::DELETE, &target, Sent::Nothing, "remove an image");
@@ -321,7 +322,7 @@ fn without_the_recipe(error: &str) -> &str {
     end.map_or(error, |(_, end)| end)
 }
 
-/// A line that does nothing to a terminal.
+/// A line without control characters.
 fn plain(text: &str) -> String {
     belljar_contract::visible(text.trim()).chars().take(WORDS).collect()
 }

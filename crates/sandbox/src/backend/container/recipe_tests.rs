@@ -1,6 +1,7 @@
 //! Engines that are asked for an image of a base, played by a thread.
 
-use super::engine::{Engine, EngineError};
+use super::engine::Engine;
+use super::error::EngineError;
 use super::fault_tests::{Played, answer};
 use super::image::{ARCHITECTURE, BuiltImage, Rebuild};
 use super::recipe::{self, FetchFault, FromError};

@@ -1,7 +1,8 @@
-//! Podman as an engine of belljar's own: it serves in belljar's runtime directory, and ends when nobody has asked it for a
-//! while. What it started goes on without it.
+//! Podman as belljar's own engine: it serves in belljar's runtime directory, and ends when it has been idle for a while.
+//! What it started goes on without it.
 
-use super::engine::{Engine, EngineError, EnginePlaces, ServiceEnd};
+use super::engine::{Engine, EnginePlaces, ServiceEnd};
+use super::error::EngineError;
 use belljar_contract::AbsPath;
 use belljar_sys::cgroup::{Hierarchy, Mode};
 use belljar_sys::process::Prepare;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// After this many seconds without a question it ends.
+/// It ends after this many seconds without a request.
 const IDLE_SECONDS: &str = "60";
 /// How long it may take to begin.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -49,12 +50,16 @@ pub(super) fn was_used(places: &EnginePlaces) -> bool {
     places.runtime.child("engine").as_path().is_dir()
 }
 
-/// The one that serves, or a new one.
+/// Returns the podman that serves already, or starts one.
 pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, EngineError> {
-    let folder = places.runtime.child("engine");
+    let directory = places.runtime.child("engine");
     let make = |path: &AbsPath, cause| EngineError::Make { path: path.as_path().to_owned(), cause };
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|cause| make(&folder, cause))?;
-    let socket = folder.child("podman.sock");
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .map_err(|cause| make(&directory, cause))?;
+    let socket = directory.child("podman.sock");
     if socket.as_bytes().len() > SOCKET_LONGEST {
         let words = format!("the path of its socket would be too long: {socket}");
         return Err(EngineError::Service { words });
@@ -63,14 +68,14 @@ pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, E
         return Ok(engine);
     }
     // One at a time: two would take the socket from each other.
-    let lock = folder.child("lock");
+    let lock = directory.child("lock");
     let held = File::options().create(true).append(true).open(&lock).map_err(|cause| make(&lock, cause))?;
     rustix::fs::flock(&held, FlockOperation::LockExclusive).map_err(|errno| make(&lock, errno.into()))?;
     if let Ok(engine) = Engine::at(socket.as_path()) {
         return Ok(engine);
     }
     fs::remove_file(&socket).ok();
-    let log = folder.child("log");
+    let log = directory.child("log");
     let words = File::create(&log).map_err(|cause| make(&log, cause))?;
     // outside: podman-service
     let mut command = Command::new(podman.as_path());
@@ -80,7 +85,7 @@ pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, E
     command.envs(handed.map(|(name, value)| (name, value)));
     command.env("PATH", path(places.variable("PATH")));
     if let Some(settings) = settings(places) {
-        let path = folder.child("containers.conf");
+        let path = directory.child("containers.conf");
         fs::write(&path, settings).map_err(|cause| make(&path, cause))?;
         command.env("CONTAINERS_CONF", path.as_path());
     }

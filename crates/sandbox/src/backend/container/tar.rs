@@ -2,19 +2,19 @@
 
 const BLOCK: usize = 512;
 
-/// What an archive holds.
+/// A file or directory of an archive.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Entry<'a> {
+pub(super) enum TarEntry<'a> {
     Directory(&'a str),
     File(&'a str, &'a [u8]),
 }
 
-pub(super) fn archive(entries: &[Entry<'_>]) -> Vec<u8> {
+pub(super) fn archive(entries: &[TarEntry<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     for entry in entries {
         match entry {
-            Entry::Directory(name) => out.extend(header(&format!("{name}/"), b"0000755\0", b'5', 0)),
-            Entry::File(name, bytes) => {
+            TarEntry::Directory(name) => out.extend(header(&format!("{name}/"), b"0000755\0", b'5', 0)),
+            TarEntry::File(name, bytes) => {
                 out.extend(header(name, b"0000644\0", b'0', bytes.len()));
                 out.extend_from_slice(bytes);
                 out.resize(out.len().next_multiple_of(BLOCK), 0);
@@ -63,7 +63,7 @@ mod tests {
     fn others_read_what_is_written() {
         let long = "x".repeat(2 * BLOCK);
         for text in ["", "one line\n", long.as_str()] {
-            let archive = archive(&[Entry::Directory("etc"), Entry::File("file", text.as_bytes())]);
+            let archive = archive(&[TarEntry::Directory("etc"), TarEntry::File("file", text.as_bytes())]);
             let listed = read(&archive, &["-tvf", "-"]);
             let lines: Vec<&str> = listed.lines().collect();
             assert!(lines[0].starts_with("drwxr-xr-x 0/0") && lines[0].ends_with(" etc/"), "{listed}");

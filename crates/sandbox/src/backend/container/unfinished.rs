@@ -3,7 +3,8 @@
 //! An image is known to be unfinished by its name, which the builder gives it and takes away at the end. Labels cannot say
 //! so: engines pass them on to every image and container that the user makes from a finished image.
 
-use super::engine::{Engine, EngineError, done};
+use super::engine::{Engine, done};
+use super::error::EngineError;
 use super::http::{Sent, escaped};
 use super::orphans::{is_orphan, lives, owner, this_process};
 use hyper::Method;
@@ -15,7 +16,7 @@ const UNFINISHED: &str = "localhost/belljar/unfinished";
 /// An image that belongs to a build whose process has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfinishedImage {
-    /// Its number.
+    /// The number that the engine gave it.
     pub id: String,
     /// Its size in bytes.
     pub bytes: u64,
@@ -23,7 +24,7 @@ pub struct UnfinishedImage {
     pub(super) name: String,
 }
 
-/// What an unfinished image is to its build.
+/// Why a build gave an image a name of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     New,
@@ -70,7 +71,7 @@ impl Engine {
     /// When the engine does not say.
     pub fn unfinished_builds(&self) -> Result<Vec<UnfinishedImage>, EngineError> {
         let list = |target: &str, act| {
-            done(self.ask_while_busy(&Method::GET, target, act)?, act).map(|told| told.json())
+            done(self.ask_while_busy(&Method::GET, target, act)?, act).map(|answer| answer.json())
         };
         let mut out = Vec::new();
         for image in list("/images/json", "list images")?.as_array().into_iter().flatten() {

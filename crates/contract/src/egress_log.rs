@@ -297,12 +297,12 @@ pub struct EgressLogReading {
 #[must_use]
 pub fn read_egress_log(text: &str, head: Option<Digest>) -> EgressLogReading {
     let mut reader =
-        Reader { rows: Vec::new(), chain: EgressChain::START, decided: 0, counts: (0, 0), closed: false };
+        LogReader { rows: Vec::new(), chain: EgressChain::START, decided: 0, counts: (0, 0), closed: false };
     let state = reader.read(text, head);
     EgressLogReading { rows: reader.rows, state }
 }
 
-struct Reader {
+struct LogReader {
     rows: Vec<EgressRow>,
     chain: EgressChain,
     decided: u64,
@@ -310,7 +310,7 @@ struct Reader {
     closed: bool,
 }
 
-impl Reader {
+impl LogReader {
     fn read(&mut self, text: &str, head: Option<Digest>) -> EgressLogState {
         if text.is_empty() && head.is_none() {
             return EgressLogState::Absent;

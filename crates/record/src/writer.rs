@@ -25,13 +25,13 @@ pub const STDERR_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct RunWriter {
     directory: AbsPath,
-    log: Log,
+    log: LogFile,
     redact: Redact,
     _lock: File,
 }
 
 #[derive(Debug)]
-struct Log {
+struct LogFile {
     path: AbsPath,
     file: File,
     /// The length of all complete lines in bytes.
@@ -78,7 +78,7 @@ impl RunWriter {
         lock: File,
     ) -> Result<Self, WriteError> {
         let path = directory.child("events.jsonl");
-        let log = Log {
+        let log = LogFile {
             file: new_file(&path)?,
             path,
             length: 0,
@@ -233,7 +233,7 @@ impl RunWriter {
         self.emit(duration_ms, &Event::RunEnded { status: status.clone(), duration_ms })?;
         let failed = |path: &AbsPath, cause| WriteError::Write { path: path.clone(), cause };
         self.log.file.sync_all().map_err(|cause| failed(&self.log.path, cause))?;
-        let Log { seq: events, chain, .. } = self.log;
+        let LogFile { seq: events, chain, .. } = self.log;
         let result = RunResult { format: RUN_FORMAT, status, duration_ms, metrics, events, chain };
         let mut value = json!(result);
         // The only free text in it is the reason why a command was not started.
@@ -244,7 +244,7 @@ impl RunWriter {
     }
 }
 
-impl Log {
+impl LogFile {
     fn append(&mut self, offset_ms: u64, event: &Value) -> Result<(), WriteError> {
         let (line, chain) = line::encode(&self.chain, self.seq, offset_ms, event);
         let bytes = line.len();

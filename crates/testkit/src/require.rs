@@ -222,7 +222,7 @@ pub fn enter(test: &str, prerequisites: &[Prerequisite]) -> Entry {
         Err(unknown) => panic!("{unknown}"),
     };
     let missing = prerequisites.iter().find_map(|prerequisite| {
-        prerequisite.probe().err().map(|why| Missing { prerequisite: *prerequisite, why })
+        prerequisite.probe().err().map(|why| UnmetPrerequisite { prerequisite: *prerequisite, why })
     });
     let Some(missing) = missing else { return Entry::Open };
     if promised.includes(missing.prerequisite) {
@@ -232,12 +232,12 @@ pub fn enter(test: &str, prerequisites: &[Prerequisite]) -> Entry {
     Entry::Skipped
 }
 
-struct Missing {
+struct UnmetPrerequisite {
     prerequisite: Prerequisite,
     why: String,
 }
 
-impl Missing {
+impl UnmetPrerequisite {
     /// One line; line breaks in the reason are replaced.
     fn skip_line(&self, test: &str) -> String {
         let why = self.why.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_skip_is_one_line_that_names_test_prerequisite_and_reason() {
-        let missing = Missing { prerequisite: Prerequisite::Bwrap, why: "it\nsaid  no\n".into() };
+        let missing = UnmetPrerequisite { prerequisite: Prerequisite::Bwrap, why: "it\nsaid  no\n".into() };
         assert_eq!(missing.skip_line("a::b"), "SKIPPED a::b : needs Bwrap: it said no");
     }
 

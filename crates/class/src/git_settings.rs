@@ -64,7 +64,7 @@ const fn is_key(byte: u8) -> bool {
 struct Reader<'a> {
     text: &'a [u8],
     at: usize,
-    /// Whether git would have stopped.
+    /// Whether git would have stopped, or another version of it reads something else.
     faulty: bool,
 }
 
@@ -206,6 +206,8 @@ impl Reader<'_> {
         let mut out = Vec::new();
         // Where blanks begin that count only if something follows.
         let mut blanks = None;
+        // Whether one of them is not a space: git before 2.45 reads a space in its place.
+        let mut tabs = false;
         let mut quoted = false;
         while let Some(byte) = self.next() {
             match byte {
@@ -218,6 +220,7 @@ impl Reader<'_> {
                 byte if is_blank(byte) && !quoted => {
                     if !out.is_empty() {
                         blanks.get_or_insert(out.len());
+                        tabs |= byte != b' ';
                         out.push(byte);
                     }
                     continue;
@@ -239,6 +242,7 @@ impl Reader<'_> {
                 other => out.push(other),
             }
             blanks = None;
+            self.faulty |= tabs;
         }
         self.faulty |= quoted;
         if let Some(blanks) = blanks {
@@ -251,6 +255,9 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use belljar_testkit::require;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
 
     fn shown(text: &[u8]) -> Vec<String> {
         let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -283,5 +290,114 @@ mod tests {
         assert_eq!(shown(b"[core\nhooksPath = x\n[core]\n=\nkey !\nhooksPath = y"), ["core.hookspath=y"]);
         assert_eq!(shown(b"[a \"b\n[c]\nd=\"e\nf=g\\"), ["c.d=e", "c.f=g"]);
         assert_eq!(shown(b"x = y\n[\xff]\nz = \x00"), ["\u{fffd}.z=\0"]);
+    }
+
+    #[test]
+    fn a_tab_within_a_value_is_read_differently_by_versions_of_git() {
+        for text in ["[a]\nb = c\td", "[a]\nb = c \t \"d\"", "[a]\nb = c\t\\\nd"] {
+            assert_eq!(git_settings_strict(text.as_bytes()), None, "{text:?}");
+        }
+        for text in ["[a]\nb =\tc d\t # e", "[a]\nb = \"c\td\"", "[a]\nb = c\\td\t"] {
+            assert!(git_settings_strict(text.as_bytes()).is_some(), "{text:?}");
+        }
+    }
+
+    /// What git itself reads: names and values as `git config --list -z` has them; none where it stops.
+    fn read_by_git(text: &[u8]) -> Option<Vec<u8>> {
+        let mut git = Command::new("git")
+            .args(["config", "--file", "-", "--list", "-z"])
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        git.stdin.take().unwrap().write_all(text).unwrap();
+        let found = git.wait_with_output().unwrap();
+        found.status.success().then_some(found.stdout)
+    }
+
+    /// The same of what is read here.
+    fn listed(settings: &[GitSetting]) -> Vec<u8> {
+        let one = |GitSetting { section, subsection, key, value }: &GitSetting| {
+            let mut out = section.clone();
+            for part in subsection.iter().chain([key]) {
+                out.push(b'.');
+                out.extend_from_slice(part);
+            }
+            if let Some(value) = value {
+                out.push(b'\n');
+                out.extend_from_slice(value);
+            }
+            out.push(0);
+            out
+        };
+        settings.iter().flat_map(one).collect()
+    }
+
+    /// What a configuration is made of.
+    const PIECES: [&str; 40] = [
+        "[core]\n",
+        "[core]",
+        "[remote \"o\"]\n",
+        "[branch.Main]",
+        "[a.b \"C\"]",
+        "[",
+        "]",
+        "[x",
+        " \"",
+        "\"]",
+        "\"",
+        "\"\"",
+        "\\",
+        "\\\\",
+        "\\\"",
+        "\\n",
+        "\\t",
+        "\\b",
+        "\\\n",
+        "\\x",
+        "\n",
+        "\n\n",
+        "\r\n",
+        "\r",
+        "\t",
+        " ",
+        "  ",
+        "=",
+        " = ",
+        "#",
+        ";",
+        ".",
+        "-",
+        "key",
+        "Bare",
+        "hooksPath = ",
+        "url=",
+        "value",
+        "1",
+        "\u{e9}",
+    ];
+
+    /// Where the strict reader does not refuse a file, git reads the same settings in the same order.
+    #[test]
+    fn fuzz_git_settings_strict() {
+        require!(Git);
+        let everyday = std::time::Duration::from_millis(500);
+        bolero::check!().with_test_time(everyday).for_each(|bytes: &[u8]| {
+            let pieces = bytes.iter().flat_map(|byte| match PIECES.get(usize::from(*byte) % 44) {
+                Some(piece) => piece.as_bytes().to_vec(),
+                None => vec![*byte],
+            });
+            let pieces: Vec<u8> = pieces.collect();
+            let begun = [b"[core]\nbare =", pieces.as_slice(), b"\n"].concat();
+            for text in [&pieces, &begun] {
+                let Some(settings) = git_settings_strict(text) else { continue };
+                assert_eq!(git_settings(text), settings, "{}", text.escape_ascii());
+                let wanted = listed(&settings).escape_ascii().to_string();
+                let found = read_by_git(text).map(|found| found.escape_ascii().to_string());
+                assert_eq!(found, Some(wanted), "{}", text.escape_ascii());
+            }
+        });
     }
 }

@@ -100,12 +100,11 @@ fn reworded(frames: &mut Vec<Value>) {
 }
 
 /// A call that the model never made, with its result.
-fn added(frames: &mut Vec<Value>) {
+fn added(frames: &mut Vec<Value>, call: &str) {
     let (said, told) = (place(frames, "assistant", "\"Skill\""), place(frames, "user", "Launching skill"));
     let forged = [said, told].map(|at| {
         let text = frames[at].to_string();
-        let text =
-            text.replace("toolu_scripted_0000_0", "toolu_forged").replace("msg_scripted_0000", "msg_forged");
+        let text = text.replace("toolu_scripted_0000_0", call).replace("msg_scripted_0000", "msg_forged");
         serde_json::from_str::<Value>(&text).unwrap()
     });
     for (further, frame) in forged.into_iter().enumerate() {
@@ -137,9 +136,13 @@ fn hidden(frames: &mut Vec<Value>) {
     frames.drain(said..=told);
 }
 
-const FORGED: [(&str, Forge); 6] = [
+const FORGED: [(&str, Forge); 7] = [
     ("other words", reworded),
-    ("a call that was not made", added),
+    ("a call that was not made", |frames| added(frames, "toolu_forged")),
+    // A digest takes the place of the reminder, and the id is longer than any may be.
+    ("a call whose id is normalised", |frames| {
+        added(frames, &format!("{}<system-reminder>", "x".repeat(230)));
+    }),
     ("a frame twice", duplicated),
     ("frames in another order", |frames| reordered(frames)),
     ("another result", |frames| another_result(frames)),

@@ -24,7 +24,14 @@ const EVENTS: &str = "events.jsonl";
 pub struct RunReader<'a> {
     directory: AbsPath,
     /// Files of the folder that were read and checked before.
-    kept: Option<&'a BTreeMap<String, Vec<u8>>>,
+    kept: Option<&'a BTreeMap<String, KeptFile>>,
+}
+
+/// A file in memory.
+#[derive(Debug)]
+pub(crate) struct KeptFile {
+    pub bytes: Vec<u8>,
+    pub digest: Digest,
 }
 
 /// The valid lines of a log.
@@ -54,12 +61,12 @@ impl RunReader<'static> {
 
 impl<'a> RunReader<'a> {
     /// A reader of a folder of which these files were read before.
-    pub(crate) fn with_kept(directory: AbsPath, kept: &'a BTreeMap<String, Vec<u8>>) -> Self {
+    pub(crate) fn with_kept(directory: AbsPath, kept: &'a BTreeMap<String, KeptFile>) -> Self {
         Self { directory, kept: Some(kept) }
     }
 
-    fn kept(&self, name: &str) -> Option<&'a [u8]> {
-        self.kept?.get(name).map(Vec::as_slice)
+    fn kept(&self, name: &str) -> Option<&'a KeptFile> {
+        self.kept?.get(name)
     }
 
     /// A file of the folder; `None` when there is none, or a longer one.
@@ -73,7 +80,7 @@ impl<'a> RunReader<'a> {
     /// The bytes of a file; it is longer than `limit` when they are.
     fn bytes(&self, name: &str, limit: u64) -> io::Result<Option<Cow<'a, [u8]>>> {
         match self.kept(name) {
-            Some(bytes) => Ok(Some(Cow::Borrowed(bytes))),
+            Some(kept) => Ok(Some(Cow::Borrowed(&kept.bytes))),
             None => Ok(read_bounded(self.directory.child(name).as_path(), limit)?.map(Cow::Owned)),
         }
     }
@@ -104,8 +111,8 @@ impl<'a> RunReader<'a> {
     fn log(&self, seed: Digest) -> Result<Option<Log>, ReadError> {
         let path = self.directory.child(EVENTS);
         let failed = |cause| ReadError::Read { path: path.clone(), cause };
-        if let Some(mut bytes) = self.kept(EVENTS) {
-            return read_log(&mut bytes, seed).map(Some).map_err(failed);
+        if let Some(kept) = self.kept(EVENTS) {
+            return read_log(&mut kept.bytes.as_slice(), seed).map(Some).map_err(failed);
         }
         let Some((file, length)) = open_regular(path.as_path()).map_err(failed)? else { return Ok(None) };
         if length > LOG_MAX {
@@ -130,7 +137,8 @@ impl<'a> RunReader<'a> {
         };
         let formats = [("format", RUN_FORMAT), ("event_format", EVENT_FORMAT)];
         let head = versioned(&path, &bytes, &formats)?;
-        Ok((head, Digest::of(&bytes)))
+        let digest = self.kept("run.json").map_or_else(|| Digest::of(&bytes), |kept| kept.digest);
+        Ok((head, digest))
     }
 
     /// Reads `result.json` only; `None` if it does not exist, or not yet.

@@ -100,3 +100,40 @@ fn put_back(text: &str, mark: &str, id: &str) -> Option<String> {
 pub(crate) fn without_agents_words(text: &str) -> Option<String> {
     agent_texts::without_marks(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What texts are made of.
+    const PIECES: [&str; 12] = [
+        "Today's date is 2026-11-18",
+        "Today's date is now 2026-11-18",
+        "OS Version: Linux 6.1\n",
+        "<usage>total_tokens: 1\nduration_ms: 12</usage>",
+        "<system-reminder>note",
+        "</system-reminder>",
+        "<session>",
+        "12:30:01",
+        "/home/maria/x",
+        "a1b2",
+        " ",
+        "<",
+    ];
+
+    #[test]
+    fn fuzz_a_text_that_is_passed_over_would_stay_as_it_is() {
+        let alike = |changes_any| {
+            let (after, before) = Normaliser::defaults().into_iter().partition(|one| one.private().is_some());
+            Alike { before, after, changes_any, has_sessions: true }
+        };
+        let (quick, thorough) = (alike(false), alike(true));
+        bolero::check!().for_each(|bytes: &[u8]| {
+            let piece = |byte: &u8| PIECES[usize::from(*byte) % PIECES.len()];
+            let text: String = bytes.iter().map(piece).collect();
+            for text in [text.as_str(), &String::from_utf8_lossy(bytes)] {
+                assert_eq!(quick.text(text, Some("s")), thorough.text(text, Some("s")), "{text}");
+            }
+        });
+    }
+}

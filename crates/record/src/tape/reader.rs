@@ -2,8 +2,8 @@
 
 use super::error::TapeFault;
 use super::{BODIES, EXCHANGES, HEAD, HEAD_MAX};
-use crate::RunReader;
 use crate::disk::{open_regular, read_bounded};
+use crate::reader::{KeptFile, RunReader};
 use belljar_contract::{
     AbsPath, BodyRef, Digest, EXCHANGE_LINE, Exchange, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND,
     TapeHead, TapePart,
@@ -39,7 +39,7 @@ pub struct Tape {
     /// Its exchanges in the order of arrival, without the bodies.
     pub exchanges: Vec<Exchange>,
     /// Parts and bodies that were short enough to stay in memory.
-    parts: BTreeMap<String, Vec<u8>>,
+    parts: BTreeMap<String, KeptFile>,
     bodies: BTreeMap<Digest, Vec<u8>>,
 }
 
@@ -70,8 +70,8 @@ impl Tape {
     /// # Errors
     /// When it cannot be read, or is no longer the one that was checked.
     pub fn read(&self, name: &str) -> io::Result<Cow<'_, [u8]>> {
-        if let Some(bytes) = self.parts.get(name) {
-            return Ok(Cow::Borrowed(bytes));
+        if let Some(kept) = self.parts.get(name) {
+            return Ok(Cow::Borrowed(&kept.bytes));
         }
         let bytes = read_bounded(self.directory.child(name).as_path(), TAPE_BYTES)?;
         let bytes = bytes.ok_or(io::ErrorKind::NotFound)?;
@@ -126,7 +126,8 @@ fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
             continue;
         }
         if let Some(rest) = room.checked_sub(part.bytes) {
-            parts.insert(name.clone(), read_part(directory, name, *part)?);
+            let bytes = read_part(directory, name, *part)?;
+            parts.insert(name.clone(), KeptFile { bytes, digest: part.digest });
             room = rest;
         } else {
             check_part(directory, name, *part)?;

@@ -63,8 +63,12 @@ fn tape(base: &Path, count: u64) -> AbsPath {
     tape_asking(base, count, |seq| format!("request {seq}").into_bytes())
 }
 
+fn base_path(base: &Path) -> AbsPath {
+    AbsPath::new(base.canonicalize().unwrap()).unwrap()
+}
+
 fn tape_asking(base: &Path, count: u64, body: fn(u64) -> Vec<u8>) -> AbsPath {
-    let base = AbsPath::new(base.canonicalize().unwrap()).unwrap();
+    let base = base_path(base);
     let run = base.child("run");
     let mut log = ExchangeLog::create(run.clone()).unwrap();
     for seq in 0..count {
@@ -117,6 +121,26 @@ fn a_long_body_is_read_again_and_checked_again() {
     }
     assert_eq!(tape.body(first).unwrap(), long(0), "it stayed in memory");
     tape.body(second).unwrap_err();
+}
+
+#[test]
+fn a_part_that_is_read_again_is_checked_again() {
+    let base = tempfile::tempdir().unwrap();
+    let path = tape(base.path(), 1);
+    let mut draft = TapeDraft::begin(&base_path(base.path()).child("t.tape")).unwrap();
+    draft.part("a", &[b'a'; 700 << 10]).unwrap();
+    draft.part("b", &[b'b'; 700 << 10]).unwrap();
+    draft.file(EXCHANGES, &path.child(EXCHANGES)).unwrap();
+    draft.folder(BODIES, &path.child(BODIES), Listed::ByExchanges).unwrap();
+    let path = draft.finish(head(1)).unwrap();
+    let tape = Tape::open(&path).unwrap();
+    assert_eq!(tape.read("b").unwrap()[..], [b'b'; 700 << 10]);
+    for name in ["a", "b"] {
+        fs::write(path.child(name), [b'x'; 700 << 10]).unwrap();
+    }
+    assert_eq!(tape.read("a").unwrap()[..], [b'a'; 700 << 10], "it stayed in memory");
+    tape.read("b").unwrap_err();
+    assert_eq!(tape.read("c").unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 
 #[test]

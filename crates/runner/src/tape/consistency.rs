@@ -60,11 +60,12 @@ fn claimed(line: &Line, number: u64, normaliser: &FrameNormaliser) -> Option<Fra
         Said::Agent(Err(_)) => return None,
         Said::Belljar(frame) => (frame, claim_of_belljar(frame)?),
     };
-    let claim = match (normaliser.frame(frame), said) {
-        (None, _) => as_it_stands,
-        (Some(settled), Said::Agent(_)) => claim_of_agent(&Frame::from_value(settled).ok()?)?,
-        (Some(settled), Said::Belljar(_)) => claim_of_belljar(&settled)?,
-    };
+    let settled = normaliser.frame(frame).and_then(|settled| match said {
+        Said::Agent(_) => claim_of_agent(&Frame::from_value(settled).ok()?),
+        Said::Belljar(_) => claim_of_belljar(&settled),
+    });
+    // A changed id can be longer than an id may be. Such a frame is compared as it stands: the machine reads it.
+    let claim = settled.unwrap_or(as_it_stands);
     Some(FrameSeen { line: number, offset_ms: *offset_ms, session: session_of(frame), claim })
 }
 

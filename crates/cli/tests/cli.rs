@@ -7,6 +7,7 @@
 
 mod agreed_files;
 mod agreeing;
+mod as_branch;
 mod cases;
 mod cmd;
 mod container;

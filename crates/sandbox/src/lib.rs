@@ -16,10 +16,11 @@ pub use belljar_class::{
     git_settings, redirected,
 };
 pub use workspace::{
-    Applied, ApplyMode, ApplyRequest, BothChanged, Carried, Change, ChangeKind, Changes, Consent, CopiedTree,
-    CopyError, Created, CreatedSince, Discarded, Kept, KeptChanges, KeptRepository, LayersError, NewCommit,
-    ObjectId, OnConflict, Overlay, Presence, Protected, ProtectedKind, Recovered, Recovery, RefChange,
-    RefValue, Refused, RefusedBecause, RepositoryChanges, RepositoryWatch, Scan, ScanError, Selection, Shows,
-    Side, SideContent, Since, UNFINISHED, Unmerged, Unseen, UnseenBecause, copy_tree, created_since,
-    git_index, named_by_git, named_by_words, note_repository, scan, scan_named, short_ref,
+    Applied, ApplyMode, ApplyRequest, BothChanged, BranchRequest, Branched, Carried, Change, ChangeKind,
+    Changes, Consent, CopiedTree, CopyError, Created, CreatedSince, Discarded, Kept, KeptChanges,
+    KeptRepository, LayersError, NewBranch, NewCommit, ObjectId, OnConflict, Overlay, Presence, Protected,
+    ProtectedKind, Recovered, Recovery, RefChange, RefValue, Refused, RefusedBecause, RepositoryChanges,
+    RepositoryWatch, Scan, ScanError, Selection, Shows, Side, SideContent, Since, UNFINISHED, Unmerged,
+    Unseen, UnseenBecause, bad_branch, copy_tree, created_since, git_index, named_by_git, named_by_words,
+    note_repository, scan, scan_named, short_ref,
 };

@@ -1,3 +1,4 @@
+mod branch;
 mod hints;
 mod ours;
 
@@ -14,6 +15,7 @@ use belljar_runner::changes::{
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -27,9 +29,13 @@ use std::path::{Path, PathBuf};
 /// Commits, their branches, the index and the files that they name are written together or not at all: if one of them
 /// cannot be written, all are held back; `--take` and `--force` write over nothing but the paths that they name. A file of a
 /// commit that is named alone is written without it. A signal ends it between two changes; run it again to apply the rest.
+/// Each repository in the project, submodules included, is written in this way by itself.
+///
+/// Where you and the agent committed to the same branch, `--as-branch NAME` makes a branch of the agent's commits and leaves
+/// your branches, index and files as they are; `git merge NAME` then merges them.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  $ belljar apply --dry-run\n  $ belljar apply\n  $ belljar apply --take theirs -- notes.txt\n  $ belljar apply --take markers -- notes.txt\n"
+    after_help = "Examples:\n  $ belljar apply --dry-run\n  $ belljar apply\n  $ belljar apply --take theirs -- notes.txt\n  $ belljar apply --take markers -- notes.txt\n  $ belljar apply --as-branch agent-main -- refs/heads/main\n"
 )]
 pub struct ApplyArgs {
     /// Say yes to this path or ref, though your machine would execute it or it leads out; repeatable
@@ -44,6 +50,9 @@ pub struct ApplyArgs {
     /// Write over files that changed in the project since the run began; with paths, over these alone
     #[arg(long)]
     force: bool,
+    /// Make a new branch of the agent's commits instead, and change nothing else; PATH names the ref or the repository
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["take", "force"])]
+    as_branch: Option<OsString>,
     #[command(flatten)]
     pub options: Options,
 }
@@ -69,6 +78,7 @@ impl Command for ApplyArgs {
 }
 
 fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
+    args.as_branch.as_deref().map_or(Ok(()), branch::check)?;
     let Some(aside) = args.options.open(planner)? else {
         match output.json {
             true => output.envelope(&Envelope::new(
@@ -84,9 +94,16 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     let found = aside.changes()?;
     let (options, directory) = (&args.options, &planner.environment().directory);
     let naming = Naming { aside: &aside, found: &found, options, directory };
+    let mode = if args.dry_run { ApplyMode::DryRun } else { ApplyMode::Write };
+    if let Some(name) = &args.as_branch {
+        let to = args.allow.iter().map(|path| naming.consented(path)).collect::<Result<_, _>>()?;
+        let consent = Consent { to, ..Consent::default() };
+        let done = branch::AsBranch { name, naming, consent, mode, options }.run(&aside, output)?;
+        aside.close()?;
+        return Ok(done);
+    }
     let selection = naming.selection(&options.paths)?;
     let to = args.allow.iter().map(|path| naming.consented(path)).collect::<Result<_, _>>()?;
-    let mode = if args.dry_run { ApplyMode::DryRun } else { ApplyMode::Write };
     let answer = match args.take {
         Some(Take::Ours) => {
             let ours = ours::Ours { found: &found, selection: &selection, mode, options };

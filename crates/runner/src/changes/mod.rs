@@ -14,9 +14,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 pub use belljar_sandbox::{
-    Applied, ApplyMode, ApplyRequest, BothChanged, Carried, Change, ChangeKind, Class, Consent, Discarded,
-    EntryKind, KeptChanges, KeptRepository, NewCommit, OnConflict, Presence, Recovered, RefChange, RefValue,
-    Refused, RefusedBecause, RepositoryChanges, Selection, Unmerged, Unseen, short_ref,
+    Applied, ApplyMode, ApplyRequest, BothChanged, BranchRequest, Branched, Carried, Change, ChangeKind,
+    Class, Consent, Discarded, EntryKind, KeptChanges, KeptRepository, NewBranch, NewCommit, OnConflict,
+    Presence, Recovered, RefChange, RefValue, Refused, RefusedBecause, RepositoryChanges, Selection,
+    Unmerged, Unseen, bad_branch, short_ref,
 };
 
 /// The longest part of a file that is compared.
@@ -270,6 +271,14 @@ impl Aside {
         // A signal that arrived after the last check ends this process here, with all work done.
         SignalSet::none().block_exactly()?;
         Ok((applied?, came))
+    }
+
+    /// Makes a branch of the agent's commits, beside those of the user.
+    ///
+    /// # Errors
+    /// When a layer cannot be opened or written.
+    pub fn make_branch(&self, request: &BranchRequest<'_>) -> Result<Branched, ChangesError> {
+        Ok(self.kept.make_branch(request)?)
     }
 
     /// Drops changes.

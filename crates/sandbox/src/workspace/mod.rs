@@ -23,14 +23,14 @@ mod unfinished;
 
 pub use copy::{CopiedTree, CopyError, copy_tree};
 pub use git::{
-    Carried, NewCommit, ObjectId, RefChange, RefValue, RepositoryChanges, RepositoryWatch,
+    Carried, NewCommit, ObjectId, RefChange, RefValue, RepositoryChanges, RepositoryWatch, bad_branch,
     index as git_index, short_ref,
 };
 pub use named::{named_by_git, named_by_words};
 pub use overlay::{
-    Applied, ApplyMode, ApplyRequest, BothChanged, Change, ChangeKind, Changes, Consent, Discarded, Kept,
-    KeptChanges, KeptRepository, LayersError, OnConflict, Overlay, Presence, Refused, RefusedBecause,
-    Selection, Side, SideContent, Unmerged, note_repository,
+    Applied, ApplyMode, ApplyRequest, BothChanged, BranchRequest, Branched, Change, ChangeKind, Changes,
+    Consent, Discarded, Kept, KeptChanges, KeptRepository, LayersError, NewBranch, OnConflict, Overlay,
+    Presence, Refused, RefusedBecause, Selection, Side, SideContent, Unmerged, note_repository,
 };
 pub use scan::{Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, scan, scan_named};
 pub use shows::Shows;

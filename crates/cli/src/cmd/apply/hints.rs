@@ -1,9 +1,13 @@
 //! What to type after an apply that left something.
 
+use super::branch::proposed;
 use super::{is_conflict, is_of_git, needs_yes, overlaps};
 use crate::cmd::changes::Options;
 use crate::output::Output;
 use belljar_runner::changes::{Applied, KeptChanges, Refused, RefusedBecause};
+
+/// An agent can move any number of refs.
+const PROPOSALS: usize = 3;
 
 /// Says what to type next.
 pub fn print(done: &Applied, found: &KeptChanges, options: &Options, output: &Output) {
@@ -20,6 +24,15 @@ pub fn print(done: &Applied, found: &KeptChanges, options: &Options, output: &Ou
     if done.refused.iter().any(|refused| is_file(&refused)) {
         output.say(&format!(
             "  hint: `{apply} --take theirs -- PATH` writes the agent's version, `--take ours` keeps yours"
+        ));
+    }
+    let proposals = done.refused.iter().filter_map(|refused| {
+        let RefusedBecause::Moved { name } = &refused.why else { return None };
+        proposed(found, name, &refused.path, options)
+    });
+    for proposal in proposals.take(PROPOSALS) {
+        output.say(&format!(
+            "  hint: {proposal} makes a branch of the agent's commits and leaves your branches, index and files alone"
         ));
     }
     if done.refused.iter().any(|refused| is_conflict(&refused.why) && !is_file(&refused)) {

@@ -4,6 +4,7 @@ use super::{Options, shown};
 use crate::error::CliError;
 use belljar_contract::{AbsPath, ExitCode};
 use belljar_runner::changes::{Aside, KeptChanges, KeptRepository, Presence, Selection};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Turns what was named on the command line into paths of changes.
@@ -79,6 +80,24 @@ impl Naming<'_> {
         };
         let is_known = self.found.has(&path) || self.found.repositories.iter().any(is_staged);
         if is_known { Ok(path) } else { Err(self.unknown(&path)) }
+    }
+
+    /// The repository, by its path, and the ref that are meant; without a ref, the repository.
+    pub fn reference(&self, named: &Path) -> Result<(PathBuf, Option<Vec<u8>>), CliError> {
+        let bytes = |name: &Path| Some(name.as_os_str().as_bytes().to_vec());
+        if let Some(main) = self.main().filter(|_| named.starts_with("refs") || named == Path::new("HEAD")) {
+            return Ok((main.path.clone(), bytes(named)));
+        }
+        let path = self.resolved(named);
+        match self.of_git(&path) {
+            Some((repository, name)) if name.as_os_str().is_empty() => Ok((repository.path.clone(), None)),
+            Some((repository, name)) => {
+                let name = name.strip_prefix(&repository.own).unwrap_or(name);
+                Ok((repository.path.clone(), bytes(name)))
+            }
+            None if self.found.repositories.iter().any(|one| one.path == path) => Ok((path, None)),
+            None => Err(self.unknown(&path)),
+        }
     }
 
     /// Whether a repository is meant by a selection.

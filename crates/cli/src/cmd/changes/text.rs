@@ -236,6 +236,9 @@ pub fn reason(refused: &Refused, options: &Options) -> String {
         RefusedBecause::DeletesRepository => {
             "needs a yes of its own: the repository is deleted, with all its commits".to_owned()
         }
+        RefusedBecause::StagedOnly => {
+            "it is staged, and neither a commit nor the file has it; it would be lost".to_owned()
+        }
         RefusedBecause::NeedsRepository { path } => {
             format!("it names commits of `{}`, which is not written", shown(path))
         }

@@ -499,6 +499,30 @@ pub(super) fn differing(
     Ok(out)
 }
 
+/// The files of a tree.
+pub(super) fn files(
+    tree: ObjectId,
+    objects: &Objects,
+) -> Result<BTreeMap<PathBuf, (ObjectId, u32)>, ObjectError> {
+    let (mut out, mut pending) = (BTreeMap::new(), vec![(tree, PathBuf::new())]);
+    while let Some((tree, at)) = pending.pop() {
+        let content = objects.tree(&tree)?;
+        for entry in tree_entries(&content, objects.hash).ok_or(ObjectError::Damaged)? {
+            let path = at.join(OsStr::from_bytes(entry.name));
+            match entry.mode {
+                TreeMode::Tree => pending.push((entry.id, path)),
+                TreeMode::File | TreeMode::Symlink | TreeMode::Gitlink => {
+                    out.insert(path, (entry.id, entry.bits));
+                }
+            }
+        }
+        if out.len() + pending.len() > MOST_ENTRIES || at.iter().count() > 512 {
+            return Err(ObjectError::TooMuch);
+        }
+    }
+    Ok(out)
+}
+
 /// A tree that is not checked out.
 pub(super) struct InTree<'a> {
     pub known: &'a Known<'a>,

@@ -3,6 +3,7 @@
 //! git obeys the configuration that it finds, and an agent may have written it; so no git program is started for any of
 //! this.
 
+mod branch_name;
 mod history;
 pub mod index;
 mod lost;
@@ -16,6 +17,7 @@ mod tests;
 mod watch;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_sys::beneath::{Directory, Kind};
 
+pub use branch_name::bad_branch;
 pub(crate) use history::Known;
 pub use history::{Carried, NewCommit, RefChange};
 pub(crate) use lost::note_lost;
@@ -154,6 +157,16 @@ pub(crate) fn checked_out(
         Some(id) => objects.commit(&id).ok().map(|commit| Some(commit.tree)),
     };
     history::differing(tree(before)?, tree(after)?, objects).ok()
+}
+
+/// The commit that an object is, or that a tag leads to.
+pub(crate) fn commit_of(objects: &Objects, id: &ObjectId) -> Option<ObjectId> {
+    objects.peeled(id).ok()?
+}
+
+/// The files of a commit, each with its object and its permissions; `None` where they cannot be read.
+pub(crate) fn files_of(objects: &Objects, commit: &ObjectId) -> Option<BTreeMap<PathBuf, (ObjectId, u32)>> {
+    history::files(objects.commit(commit).ok()?.tree, objects).ok()
 }
 
 /// An object that new commits lead to, and that is nowhere; `None` also where that cannot be told.

@@ -150,6 +150,8 @@ pub enum RefusedBecause {
     },
     /// A repository goes, with all its commits.
     DeletesRepository,
+    /// It is staged, and neither a commit nor the file has it.
+    StagedOnly,
     /// Commits name those of another repository, which is not written.
     NeedsRepository {
         /// Where that one is.

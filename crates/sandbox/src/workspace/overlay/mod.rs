@@ -33,6 +33,7 @@ use belljar_sys::overlay::{OverlayError, OverlaySpec};
 pub use apply::{Applied, ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, Selection};
 pub use changes::{Change, ChangeKind, Changes};
 pub use discard::Discarded;
+pub use group::{BranchRequest, Branched, NewBranch};
 pub use kept::{BothChanged, Kept, KeptChanges, KeptRepository};
 pub use merging::Unmerged;
 pub(in crate::workspace) use repositories::Place;

@@ -324,24 +324,29 @@ fn commit(layers: &[Layers], going: &Going, step: &Step, noted: &mut Noted) -> R
         Act::Merge { before, merged: _ } => {
             Placing::new(parent, name).exchange(&noted.beside, Some(before)).map_err(place_failed)
         }
-        Act::Place { .. } | Act::Write { .. } => {
-            let before = match act {
-                Act::Place { before } => before.as_ref(),
-                _ => None,
-            };
-            let Beside { home: beside_parent, .. } =
-                locate(own, noted).map_err(failed)?.ok_or(RefusedBecause::NotBelow)?;
-            let here = own.lower.parent(path).map_err(failed)?.0;
-            let same = beside_parent.own_status().map_err(failed)?.identity
-                == here.own_status().map_err(failed)?.identity;
-            if !same {
-                // It was made further up, because this directory was not there yet.
-                opened(&here, || beside_parent.rename(&noted.beside, &here, &noted.beside, Onto::Nothing))
-                    .map_err(failed)?;
-            }
-            Placing::new(parent, name).exchange(&noted.beside, before).map_err(place_failed)
-        }
+        Act::Place { before } => put(own, noted, parent, name, before.as_ref()),
+        Act::Write { .. } => put(own, noted, parent, name, None),
     }
+}
+
+/// Brings what was made beside a place to it.
+fn put(
+    own: &Layers,
+    noted: &Noted,
+    parent: Directory,
+    name: &OsStr,
+    before: Option<&Status>,
+) -> Result<(), RefusedBecause> {
+    let Beside { home: beside_parent, .. } =
+        locate(own, noted).map_err(failed)?.ok_or(RefusedBecause::NotBelow)?;
+    let same =
+        beside_parent.own_status().map_err(failed)?.identity == parent.own_status().map_err(failed)?.identity;
+    if !same {
+        // It was made further up, because this directory was not there yet.
+        opened(&parent, || beside_parent.rename(&noted.beside, &parent, &noted.beside, Onto::Nothing))
+            .map_err(failed)?;
+    }
+    Placing::new(parent, name).exchange(&noted.beside, before).map_err(place_failed)
 }
 
 /// Removes our locks of what was in a directory that goes: where it was nobody can lock anything any more.

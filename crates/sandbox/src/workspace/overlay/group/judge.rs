@@ -6,11 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::Group;
-use crate::workspace::git::index::HashLength;
-use crate::workspace::git::{self, Refs};
+use crate::workspace::git::{Index, Refs};
 use crate::workspace::overlay::apply::{Applied, OnConflict, Refused, RefusedBecause};
 use crate::workspace::overlay::kept::{Found, Sorted};
-use crate::workspace::overlay::repositories::{InProject, Presence};
+use crate::workspace::overlay::repositories::{InProject, Presence, TreeState};
 use crate::workspace::overlay::transaction::Stopped;
 
 impl Group<'_> {
@@ -184,9 +183,13 @@ impl Group<'_> {
             if Refs::read(&files, &repository.own) != states.now {
                 return Err(stopped(PathBuf::from("refs")));
             }
-            let hash: HashLength = states.hash;
-            let changed =
-                states.trees.iter().find(|tree| git::Index::read(&files, &tree.own, hash) != tree.now);
+            let hash = states.hash;
+            let is_changed = |tree: &&TreeState| {
+                let now = Index::read(&files, &tree.own, hash);
+                // git writes it anew for a mere `git status`.
+                now != tree.now && !now.says_the_same(&tree.now)
+            };
+            let changed = states.trees.iter().find(is_changed);
             if let Some(tree) = changed {
                 return Err(stopped(tree.own.join("index")));
             }

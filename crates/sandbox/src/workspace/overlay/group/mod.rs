@@ -1,6 +1,7 @@
 //! What git wrote to a repository, which is written together or not at all: a ref, its commits, the index and the files that
 //! they name.
 
+mod branch;
 mod judge;
 mod members;
 mod objects;
@@ -21,6 +22,8 @@ use super::merging::{Merged, Merging};
 use super::starts::Bases;
 use super::transaction::{self, Step, Stopped};
 use super::{LayersError, Overlay};
+
+pub use branch::{BranchRequest, Branched, NewBranch};
 
 /// A change of a group that may be written, and what is in its place.
 struct Member {

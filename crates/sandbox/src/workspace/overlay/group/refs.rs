@@ -74,6 +74,12 @@ impl<'layers> Writing<'layers> {
         self.steps.insert((path.clone(), order), Step { tree, path, act, forced: true });
     }
 
+    /// Adds a file where nothing is.
+    pub(super) fn write(&mut self, path: PathBuf, content: Vec<u8>) {
+        let like = self.like;
+        self.push(path, 1, Act::Write { content, like });
+    }
+
     /// Adds what makes a ref this, or deletes it.
     pub(super) fn add(&mut self, name: &[u8], wanted: Option<&RefValue>) -> Result<(), RefusedBecause> {
         let path = self.found.repository.file_of(name);
@@ -89,7 +95,7 @@ impl<'layers> Writing<'layers> {
                     Some(_) => return Err(RefusedBecause::ChangedSince),
                     None => {}
                 }
-                self.push(path, 1, Act::Write { content: value.line(), like: self.like });
+                self.write(path, value.line());
             }
             (None, Some(before)) if before.kind == Kind::File => self.push(path, 0, Act::Delete { before }),
             (None, _) => {}

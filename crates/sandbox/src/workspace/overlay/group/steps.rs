@@ -40,12 +40,7 @@ impl Group<'_> {
         paths.extend(refs.iter().filter(is_file).map(|step| (step.tree, step.path.clone())));
         paths.sort();
         paths.dedup();
-        let lock = |(tree, path): (usize, PathBuf)| {
-            let mut name = path.into_os_string();
-            name.push(".lock");
-            (tree, PathBuf::from(name))
-        };
-        paths.into_iter().map(lock).collect()
+        paths.into_iter().map(|(tree, path)| lock(tree, &path)).collect()
     }
 
     /// The steps of a group, in order: what goes, directories, files, and the names of git last.
@@ -100,6 +95,17 @@ impl Group<'_> {
         };
         self.opened.with(self.at).filter_map(rank).max().unwrap_or(0)
     }
+}
+
+/// The lock that git takes for the file of a step.
+pub(super) fn lock_of(step: &Step) -> (usize, PathBuf) {
+    lock(step.tree, &step.path)
+}
+
+fn lock(tree: usize, path: &Path) -> (usize, PathBuf) {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    (tree, PathBuf::from(name))
 }
 
 /// Adds the steps of a member to those that remove, make directories, and put files in their places.

@@ -64,7 +64,7 @@ impl Kept {
 }
 
 /// Makes the layer say of a ref what it said before the agent moved it.
-fn drop_ref(
+pub(in crate::workspace::overlay) fn drop_ref(
     overlay: &Overlay,
     layers: &Layers,
     found: &Found,

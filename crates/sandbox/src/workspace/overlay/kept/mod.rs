@@ -26,8 +26,8 @@ use crate::workspace::unfinished::{Recovered, Recovery};
 use belljar_class::Class;
 
 pub(super) use apply::Sorted;
-use opened::Part;
-pub(super) use opened::{Found, Opened};
+pub(super) use discard::drop_ref;
+pub(super) use opened::{Found, Opened, Part};
 
 /// The changes of a run to a project and to its repository elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub struct KeptRepository {
     pub presence: Presence,
     /// What happened to it.
     pub changes: RepositoryChanges,
+    /// All refs that either side has, by their whole names.
+    pub refs: BTreeSet<Vec<u8>>,
 }
 
 impl KeptRepository {
@@ -286,6 +288,7 @@ impl Kept {
             own: repository.own,
             presence: repository.presence,
             changes: states.changes,
+            refs: states.now.values.into_keys().chain(states.after.values.into_keys()).collect(),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::workspace::git::{GitFiles, read_in};
 
 pub use notes::note_repository;
 pub(super) use seen::{InProject, Seen};
-pub(super) use states::{LARGEST_LOG, States};
+pub(super) use states::{LARGEST_LOG, States, TreeState, objects};
 
 /// Where the project's own repository is in the kept changes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -181,7 +181,7 @@ fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
         on_refusal: Arc::new(|_| {}),
         limits: ProxyLimits::default(),
     };
-    let runtime = belljar_egress::runtime().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(serve(config, std::future::pending())).unwrap();
 }
 

@@ -24,19 +24,3 @@ pub mod script;
 pub mod ssh;
 pub mod tape;
 pub mod tls;
-
-/// Worker threads of a run's egress services. TLS interception decrypts and encrypts every byte, so that one thread would
-/// limit all tunnels together. More threads would cost every run, and most runs wait most of the time.
-const WORKERS: usize = 2;
-
-/// Creates the runtime that the egress services of a run share.
-///
-/// # Errors
-/// When the system refuses a thread or a file descriptor.
-pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
-        .thread_name("egress")
-        .enable_all()
-        .build()
-}

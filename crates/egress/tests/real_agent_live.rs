@@ -95,7 +95,7 @@ impl Stage {
         let (stop, stopped) = oneshot::channel::<()>();
         let (answer, limits) = (Arc::new(live.clone()), self.limits);
         let thread = std::thread::spawn(move || {
-            let runtime = belljar_egress::runtime().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let entered = runtime.enter();
             let listener = bound.listener().unwrap();
             drop(entered);

@@ -173,8 +173,8 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     if done.applied.is_empty() && done.refused.is_empty() && !has_changes(&found, &done) {
         output.say(match (found.is_empty(), args.dry_run) {
             (true, _) => NOTHING,
-            (false, true) => "Only objects of git that no ref leads to would be written.",
-            (false, false) => "Only objects of git that no ref leads to were written.",
+            (false, true) => "Only files of git that no ref leads to would be written or dropped.",
+            (false, false) => "Only files of git that no ref leads to were written or dropped.",
         });
     }
     Ok(exit)

@@ -125,7 +125,7 @@ mod tests {
     fn fuzz_a_text_that_is_passed_over_would_stay_as_it_is() {
         let alike = |changes_any| {
             let (after, before) = Normaliser::defaults().into_iter().partition(|one| one.private().is_some());
-            Alike { before, after, changes_any, has_sessions: true }
+            TextNormaliser { before, after, changes_any, has_sessions: true }
         };
         let (quick, thorough) = (alike(false), alike(true));
         bolero::check!().for_each(|bytes: &[u8]| {

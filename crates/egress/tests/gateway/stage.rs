@@ -137,7 +137,7 @@ impl Stage {
         let answer = around(live.clone());
         let limits = self.limits;
         let thread = std::thread::spawn(move || {
-            let runtime = belljar_egress::runtime().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let entered = runtime.enter();
             let listener = bound.listener().unwrap();
             drop(entered);

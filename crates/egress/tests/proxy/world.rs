@@ -191,7 +191,7 @@ impl Setup {
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
-            let runtime = belljar_egress::runtime().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(life(config, stopped))
         });
         Proxy { address, names: self.names, disk, log, refusals, stop: Some(stop), thread: Some(thread) }

@@ -198,7 +198,7 @@ impl Broker {
         listener.set_nonblocking(true).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {
-            let runtime = belljar_egress::runtime().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::UnixListener::from_std(listener).unwrap();
                 serve(config, listener, async { stopped.await.unwrap_or_default() }).await

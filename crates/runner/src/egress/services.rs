@@ -320,7 +320,8 @@ struct Services {
 impl Services {
     /// Serves until `stop` says so, or until one of the services fails.
     fn run(self, stop: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {
-        belljar_egress::runtime()?.block_on(self.serve(stop))
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.serve(stop))
     }
 
     async fn serve(self, stop: watch::Receiver<bool>) -> io::Result<Option<ProxySummary>> {

@@ -54,8 +54,8 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 /// Sources that write to the streams or the terminal themselves, and why what they write is safe.
 const WRITERS: [(&str, &str); 3] = [
     ("cli/src/output.rs", "the printer, which escapes"),
-    ("runner/src/terminal.rs", "passes the bytes of a command through, and resets the terminal"),
-    ("runner/src/trial/asking/person.rs", "asks at the terminal, with texts that are escaped before"),
+    ("runner/src/session/terminal.rs", "passes the bytes of a command through, and resets the terminal"),
+    ("runner/src/suite/deciders/person.rs", "asks at the terminal, with texts that are escaped before"),
 ];
 
 /// Places in a source that get hold of a stream or the terminal; a question whether one is a terminal does not count.

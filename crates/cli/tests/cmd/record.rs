@@ -189,7 +189,7 @@ fn what_is_in_the_way_stays() {
     let words = ["record", "--scripted", "scenarios/hello.yaml"];
     let found = stage.finish(&mut with_agent(&stage, &words));
     assert_eq!(found.status.code(), Some(3), "{}", found.stderr);
-    assert!(found.stderr.contains("is no tape"), "{}", found.stderr);
+    assert!(found.stderr.contains("is not a tape"), "{}", found.stderr);
     assert!(stage.path("project/scenarios/hello.tape/precious").exists());
 }
 

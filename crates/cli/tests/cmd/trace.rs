@@ -71,7 +71,7 @@ fn a_log_that_was_written_anew_is_noticed(stage: &Stage, folder: &Path) {
         }
         let (status, traced) = tried_json(stage, &["trace", &folder.display().to_string(), "--json"]);
         let why = traced["data"]["trace"]["incomplete"].as_str().unwrap_or_default().to_owned();
-        assert!(status == 3 && why.contains("ways out"), "{how}: {traced:#}");
+        assert!(status == 3 && why.contains("egress log"), "{how}: {traced:#}");
     }
     fs::write(&file, written).unwrap();
     let (status, _) = tried_json(stage, &["trace", &folder.display().to_string(), "--json"]);

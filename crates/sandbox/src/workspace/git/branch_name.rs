@@ -36,7 +36,7 @@ mod tests {
     #[test]
     fn names_are_judged_as_git_judges_them() {
         belljar_testkit::require!(Git);
-        let names: [&[u8]; 34] = [
+        let names: [&[u8]; 33] = [
             b"a",
             b"agent/main",
             b"a-b_c.d",
@@ -52,7 +52,6 @@ mod tests {
             b"-a",
             b"a-",
             b"HEAD",
-            b"@",
             b"a b",
             b"a\tb",
             b"a\x7fb",
@@ -78,6 +77,7 @@ mod tests {
             let takes = git.output().unwrap().status.success();
             assert_eq!(bad_branch(name).is_none(), takes, "{:?}", String::from_utf8_lossy(name));
         }
+        assert!(bad_branch(b"@").is_some(), "some versions of git take it, and mean HEAD");
         assert!(bad_branch(&b"a".repeat(251)).is_some() && bad_branch(&b"a".repeat(250)).is_none());
     }
 }

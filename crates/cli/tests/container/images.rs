@@ -202,7 +202,7 @@ pub fn an_image_of_one_program(socket: &Path) {
     let shell = image.run(&stage, &["shell"]);
     assert_eq!(shell.status.code(), Some(127), "{shell:?}");
     assert!(shell.stderr.contains("`/bin/sh` was not found in the sandbox"), "{}", shell.stderr);
-    let hint = format!("hint: the image `{}` does not have it", image.name);
+    let hint = format!("hint: the image `{}` lacks it", image.name);
     assert!(shell.stderr.contains(&hint), "{}", shell.stderr);
     stage.write("project/script.json", crate::cmd::HELLO);
     let run = image.run(&stage, &["run", "--script", "script.json", "--", "-p", "hello"]);

@@ -253,6 +253,7 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_types, reason = "a test compares the reader with git itself")]
 mod tests {
     use super::*;
     use belljar_testkit::require;

@@ -8,6 +8,7 @@
 mod agreed_files;
 mod agreeing;
 mod as_branch;
+mod both_sides;
 mod cases;
 mod cmd;
 mod container;

@@ -21,11 +21,11 @@ impl Moments {
     }
 }
 
-fn start(stage: &Stage, words: &[&str], stdout: Stdio) -> Child {
+pub fn start(stage: &Stage, words: &[&str], stdout: Stdio) -> Child {
     stage.command(words).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn kill_after(child: &mut Child, moment: Duration) {
+pub fn kill_after(child: &mut Child, moment: Duration) {
     let until = Instant::now() + moment;
     while Instant::now() < until && child.try_wait().unwrap().is_none() {
         std::thread::sleep(Duration::from_millis(1));

@@ -80,8 +80,9 @@ const IDENTITY: &str = "export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@x GIT_COMMIT
 
 /// Says the commits that refs lead to, and, where that is asked for, reflogs.
 fn telling(more: &str) -> String {
-    let tell =
-        |place: &str| format!("git -C {place} rev-list --all HEAD {more} 2>/dev/null | sed 's|^|{place} |'; ");
+    let tell = |place: &str| {
+        format!("git -C {place} rev-list --all HEAD {more} 2>/dev/null | sed 's|^|{place} |'; ")
+    };
     PLACES.map(tell).concat()
 }
 

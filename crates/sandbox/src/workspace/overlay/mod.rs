@@ -5,6 +5,7 @@
 //! [`Overlay::changes`] compares the layers, [`Overlay::apply`] writes changes to the project one by one, [`Overlay::discard`] drops them. None of
 //! these may happen while a run has the overlay mounted; the caller holds a lock.
 
+mod alone;
 mod apply;
 mod applying;
 mod changes;

@@ -4,6 +4,7 @@ use super::*;
 use crate::workspace::overlay::journal::{HEAD, JOURNAL, Mark};
 use belljar_sys::beneath::Time;
 use std::fs;
+use std::io::Write;
 
 fn mark(inode: u64) -> Mark {
     let modified = Time { seconds: -1, nanoseconds: 5 };

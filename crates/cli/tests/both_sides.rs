@@ -81,7 +81,8 @@ const IDENTITY: &str = "export GIT_AUTHOR_NAME=A GIT_AUTHOR_EMAIL=a@x GIT_COMMIT
 /// Says the commits that refs lead to, and, where that is asked for, reflogs.
 fn telling(more: &str) -> String {
     let tell = |place: &str| {
-        format!("git -C {place} rev-list --all HEAD {more} 2>/dev/null | sed 's|^|{place} |'; ")
+        let head = format!("$(git -C {place} rev-parse -q --verify HEAD)");
+        format!("git -C {place} rev-list --all {more} {head} 2>/dev/null | sed 's|^|{place} |'; ")
     };
     PLACES.map(tell).concat()
 }
@@ -144,7 +145,7 @@ fn marks(stage: &Stage, wanted: &BTreeSet<String>) -> BTreeSet<String> {
         text.push_str(&format!("{}\n{}", path.display(), String::from_utf8_lossy(&content)));
     }
     let in_git = "for place in . vendor/sub nested; do (cd $place; git ls-files --stage | awk '{print $2}'; \
-        git rev-list --all --reflog --objects HEAD | awk '{print $1}') 2>/dev/null | sort -u | \
+        git rev-list --all --reflog --objects | awk '{print $1}') 2>/dev/null | sort -u | \
         git -C $place cat-file --batch 2>/dev/null; done";
     if wanted.iter().any(|mark| !has(&text, mark)) {
         let mut command = Command::new("sh");

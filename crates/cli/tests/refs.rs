@@ -75,6 +75,23 @@ fn packing_in_the_project_does_not_bring_back_what_the_agent_deleted() {
     }
 }
 
+/// Both sides pack the same refs into the same file, which is then no change: no ref is taken for deleted.
+#[test]
+fn packing_on_both_sides_deletes_nothing() {
+    require!(Bwrap, Git);
+    for mode in ["overlay", "copy"] {
+        let stage = repository(mode);
+        let project = stage.path("project");
+        exec(&stage, "git pack-refs --all; echo x > other.txt");
+        git(&project, &["pack-refs", "--all"]);
+        let before = git(&project, &["for-each-ref"]);
+        assert_eq!(stage.run(&["diff", "--stat"]).stdout, "M other.txt\n", "{mode}");
+        applied(&stage, &["apply"]);
+        assert_eq!(git(&project, &["for-each-ref"]), before, "{mode}");
+        assert!(!stage.run(&["instances"]).stdout.contains("changes kept"), "{mode}");
+    }
+}
+
 /// Where both moved a ref, the agent's is written when it is named, and the others are joined.
 #[test]
 fn one_ref_of_packed_ones_is_taken_or_dropped() {

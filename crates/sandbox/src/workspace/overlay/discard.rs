@@ -11,7 +11,7 @@ use belljar_sys::overlay::{OPAQUE, OPAQUE_TRUSTED, OPAQUE_VALUE};
 use super::apply::{Refused, RefusedBecause, Selection};
 use super::changes::{Change, ChangeKind, compare, same_content};
 use super::layers::{Layers, is_opaque, is_whiteout};
-use super::{LayersError, Overlay};
+use super::{LayersError, Overlay, make_private};
 use crate::workspace::removal::{absent_is_fine, empty, opened};
 use crate::workspace::tree::Tree;
 use belljar_class::TreeFacts;
@@ -38,7 +38,12 @@ impl Overlay {
         let trash = Directory::open(&trash_path)
             .map_err(|cause| LayersError::Open { path: trash_path.clone(), cause })?;
         if *selection == Selection::All {
-            for path in [self.upper(), self.work(), trash_path] {
+            // At once, so that a part of the changes is never taken for all of them.
+            let path = self.upper();
+            let named = std::fs::rename(&path, trash_path.join("discarded"));
+            named.map_err(|cause| LayersError::Make { path: path.clone(), cause })?;
+            make_private(&path)?;
+            for path in [self.work(), trash_path] {
                 clear(&path)?;
             }
             if self.originals().exists() {
@@ -134,6 +139,45 @@ pub(super) fn uncover(
     clear(&overlay.trash())
 }
 
+/// Takes the refs of a git directory out of the upper layer. First what hides those of the project: without the packed ones a
+/// ref that the agent only packed would be one that it deleted. Last the files that are newer than the packed ones.
+pub(super) fn uncover_refs(
+    overlay: &Overlay,
+    layers: &Layers,
+    git: &Path,
+    trees: &[PathBuf],
+) -> Result<(), LayersError> {
+    let failed = |cause| LayersError::Open { path: overlay.upper().join(git), cause };
+    for refs in trees.iter().map(|own| git.join(own).join("refs")) {
+        uncover_deleted(layers, &refs).map_err(failed)?;
+    }
+    uncover(overlay, layers, git, &[Path::new("packed-refs")])?;
+    let rest: Vec<PathBuf> =
+        trees.iter().flat_map(|own| ["refs", "HEAD"].map(|name| own.join(name))).collect();
+    uncover(overlay, layers, git, &rest.iter().map(PathBuf::as_path).collect::<Vec<_>>())
+}
+
+/// Removes all marks of deletions below a directory.
+fn uncover_deleted(layers: &Layers, directory: &Path) -> Result<(), Errno> {
+    let mut pending = vec![directory.to_owned()];
+    while let Some(path) = pending.pop() {
+        let Some((parent, name)) = present(&layers.upper, &path)? else { continue };
+        match parent.status_if_present(name)? {
+            Some(status) if status.kind == Kind::Directory => {}
+            Some(status) if is_whiteout(&status) => {
+                show_below(layers, path.parent().unwrap_or(Path::new("")))?;
+                opened(&parent, || absent_is_fine(parent.remove(name)))?;
+                continue;
+            }
+            Some(_) | None => continue,
+        }
+        show_below(layers, &path)?;
+        let found = layers.upper.root().directory(&path)?;
+        found.entries(|name, _kind| pending.push(path.join(name)))?;
+    }
+    Ok(())
+}
+
 /// Takes an entry out of the upper layer, with all that is in it.
 fn remove(upper: &Tree, trash: &Directory, path: &Path) -> Result<(), Errno> {
     // It may have gone with a directory above it.
@@ -195,7 +239,8 @@ pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
     let (objects, files): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|path| git_of_object(layers, path).is_some());
     for path in files {
-        if !prune_file(layers, &path)? {
+        // Refs are compared by what they say, all of a repository at once.
+        if is_ref(layers, &path) || !prune_file(layers, &path)? {
             left.push(path);
         }
     }
@@ -241,6 +286,15 @@ fn prune_deletions(layers: &Layers, left: &[PathBuf]) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// Whether a file holds refs of a repository.
+fn is_ref(layers: &Layers, path: &Path) -> bool {
+    path.ancestors().skip(1).any(|git| {
+        let below = path.strip_prefix(git).unwrap_or(path);
+        let holds = below == Path::new("packed-refs") || below.starts_with("refs");
+        holds && layers.is_repository(git)
+    })
 }
 
 /// Files of git that lead to objects, or come with those that do.

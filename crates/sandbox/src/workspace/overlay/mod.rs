@@ -199,7 +199,8 @@ impl Overlay {
     /// Fails if the project is not there or the directory cannot be written.
     pub fn begin(&self) -> Result<OverlaySpec, LayersError> {
         let upper = self.upper();
-        let is_new = !upper.exists();
+        // A look at the changes may have made it.
+        let is_new = std::fs::read_dir(&upper).map_or(true, |mut entries| entries.next().is_none());
         self.make_directories()?;
         if is_new {
             self.take_after_project()?;

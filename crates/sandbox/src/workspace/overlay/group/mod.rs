@@ -15,7 +15,7 @@ use belljar_sys::beneath::{Kind, Status};
 
 use super::apply::{Applied, ApplyMode, ApplyRequest, Refused, RefusedBecause, emptied, removes};
 use super::changes::{Change, ChangeKind};
-use super::discard::{forget, forget_deletion, uncover};
+use super::discard::{forget, forget_deletion, uncover, uncover_refs};
 use super::kept::{Found, Kept, Opened, Sorted};
 use super::layers::Layers;
 use super::merging::{Merged, Merging};
@@ -182,10 +182,10 @@ impl Group<'_> {
         match transaction::carry_out(&kept.overlays, &opened.layers, &locks, &steps, &check) {
             Ok(()) => {
                 // Only now: until a ref leads to them, git may delete objects that it does not know.
+                self.uncover()?;
                 for (tree, change) in spent.iter().rev().chain(objects.iter().rev()) {
                     drop_change(&opened.layers[*tree], change);
                 }
-                self.uncover()?;
                 let (stay, gone): (Vec<&Member>, Vec<&Member>) =
                     members.iter().partition(|member| is_still_there(opened, member));
                 let why = RefusedBecause::ChangedSince;
@@ -212,10 +212,12 @@ impl Group<'_> {
     /// Takes out of the layer what its refs and objects were.
     fn uncover(&self) -> Result<(), LayersError> {
         let Found { repository, states, .. } = self.found();
-        let refs: Vec<PathBuf> = states.trees.iter().map(|tree| tree.own.join("refs")).collect();
-        let refs = refs.iter().filter(|_| states.knows_refs()).map(PathBuf::as_path);
-        let names: Vec<&Path> = [Path::new("objects")].into_iter().chain(refs).collect();
-        uncover(&self.kept.overlays[repository.tree], self.layers(), &repository.git, &names)
+        let (overlay, git) = (&self.kept.overlays[repository.tree], &repository.git);
+        if states.knows_refs() {
+            let trees: Vec<PathBuf> = states.trees.iter().map(|tree| tree.own.clone()).collect();
+            uncover_refs(overlay, self.layers(), git, &trees)?;
+        }
+        uncover(overlay, self.layers(), git, &[Path::new("objects")])
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{Found, Kept};
 use crate::workspace::git::{LARGEST_PACKED, Packed, read_in};
 use crate::workspace::overlay::apply::{Refused, RefusedBecause, Selection, failed, place_failed};
-use crate::workspace::overlay::discard::{Discarded, uncover};
+use crate::workspace::overlay::discard::{Discarded, uncover, uncover_refs};
 use crate::workspace::overlay::layers::Layers;
 use crate::workspace::overlay::{LayersError, Overlay};
 use crate::workspace::place::{Expected, Placing};
@@ -43,14 +43,20 @@ impl Kept {
         for found in opened.repositories.iter().filter(|found| found.states.knows_refs()) {
             let tree = found.repository.tree;
             let paths = self.inner(tree, paths);
-            // With its whole directory a repository goes by its files.
-            if paths.iter().any(|path| found.repository.git.starts_with(path)) {
+            let (layers, overlay) = (&opened.layers[tree], &self.overlays[tree]);
+            let packed = found.repository.git.join("packed-refs");
+            let includes = |file: &Path| file.ancestors().any(|above| paths.contains(above));
+            if includes(&packed) {
+                let trees: Vec<PathBuf> = found.states.trees.iter().map(|tree| tree.own.clone()).collect();
+                uncover_refs(overlay, layers, &found.repository.git, &trees)?;
+                let files =
+                    found.states.changed_by_agent().into_iter().map(|name| found.repository.file_of(name));
+                out.discarded.extend(files.map(|file| self.outer(tree, &file)));
                 continue;
             }
-            let (layers, overlay) = (&opened.layers[tree], &self.overlays[tree]);
             for name in found.states.changed_by_agent() {
                 let file = found.repository.file_of(name);
-                if !file.ancestors().any(|above| paths.contains(above)) {
+                if !includes(&file) {
                     continue;
                 }
                 match drop_ref(overlay, layers, found, name)? {

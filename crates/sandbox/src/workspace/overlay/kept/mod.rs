@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 use super::apply::{Consent, OnConflict, RefusedBecause};
 use super::changes::Change;
-use super::discard::forget;
+use super::discard::{forget, uncover_refs};
 use super::merging::{Merging, Unmerged};
-use super::repositories::{InProject, Place, Presence, Seen};
+use super::repositories::{InProject, Place, Presence, Repository, Seen, same_refs};
 use super::transaction;
 use super::{LayersError, Overlay};
 use crate::workspace::Unseen;
@@ -126,31 +126,35 @@ impl Kept {
     pub fn settle(&self) -> Result<Recovered, LayersError> {
         self.overlays.iter().try_for_each(Overlay::settle)?;
         let recovered = self.recover(Recovery::Remove)?;
-        self.drop_same_indexes()?;
-        self.prune()?;
+        self.drop_same()?;
         Ok(recovered)
     }
 
-    /// Takes indexes out of the layer that say what they said when the run began, or what the project's say: git writes one
-    /// anew for a mere `git status`.
-    fn drop_same_indexes(&self) -> Result<(), LayersError> {
+    /// Takes out of the layers what says nothing: indexes that say what they said when the run began, or what the project's say,
+    /// because git writes one anew for a mere `git status`; refs that are all as the project has them; files that are the same.
+    pub(super) fn drop_same(&self) -> Result<(), LayersError> {
         let main = Place::find(&self.overlays);
         for (tree, overlay) in self.overlays.iter().enumerate() {
-            let found =
-                overlay.indexes().map_err(|cause| LayersError::Open { path: overlay.upper(), cause })?;
-            if found.is_empty() {
+            let failed = |cause| LayersError::Open { path: overlay.upper(), cause };
+            let OfGit { indexes, refs } = overlay.files_of_git().map_err(failed)?;
+            if indexes.is_empty() && refs.is_empty() {
                 continue;
             }
             let layers = overlay.open()?;
-            for path in found {
-                let main = main.as_ref().filter(|main| main.tree == tree);
-                if overlay.says_the_same(&layers, &path, main) {
-                    let failed = |cause| LayersError::Open { path: overlay.upper().join(&path), cause };
-                    forget(&layers, &path).map_err(failed)?;
+            let main = main.as_ref().filter(|main| main.tree == tree);
+            for path in indexes.iter().filter(|path| overlay.says_the_same(&layers, path, main)) {
+                forget(&layers, path).map_err(failed)?;
+            }
+            let is_main = |git: &Path| main.is_some_and(|main| main.shared == git);
+            for git in refs.iter().filter(|git| is_main(git) || layers.is_repository(git)) {
+                let repository = Repository::shared(tree, git, main);
+                if let Some(trees) = same_refs(&repository, overlay, &layers) {
+                    overlay.make_directories()?;
+                    uncover_refs(overlay, &layers, git, &trees)?;
                 }
             }
         }
-        Ok(())
+        self.prune()
     }
 
     /// What an interrupted apply left in the project: removed, or only looked for.
@@ -312,11 +316,19 @@ impl Kept {
     }
 }
 
+/// Files of a layer that may be of repositories.
+#[derive(Default)]
+struct OfGit {
+    indexes: Vec<PathBuf>,
+    /// Directories that hold refs.
+    refs: BTreeSet<PathBuf>,
+}
+
 impl Overlay {
-    /// The indexes of repositories that the layer has.
-    fn indexes(&self) -> Result<Vec<PathBuf>, belljar_sys::Errno> {
+    /// What the layer has that may be of repositories.
+    fn files_of_git(&self) -> Result<OfGit, belljar_sys::Errno> {
         use belljar_sys::beneath::{Directory, Kind};
-        let (mut out, mut pending) = (Vec::new(), vec![PathBuf::new()]);
+        let (mut out, mut pending) = (OfGit::default(), vec![PathBuf::new()]);
         if !self.upper().exists() {
             return Ok(out);
         }
@@ -324,10 +336,15 @@ impl Overlay {
         while let Some(path) = pending.pop() {
             // What cannot be entered is told elsewhere.
             let Ok(directory) = upper.directory(&path) else { continue };
-            directory.entries(|name, kind| match kind {
-                Kind::Directory if name != "objects" => pending.push(path.join(name)),
-                Kind::File if name == "index" => out.push(path.join(name)),
-                _ => {}
+            directory.entries(|name, kind| {
+                match kind {
+                    Kind::Directory if name != "objects" => pending.push(path.join(name)),
+                    Kind::File if name == "index" => out.indexes.push(path.join(name)),
+                    _ => {}
+                }
+                if name == "refs" || name == "packed-refs" {
+                    out.refs.insert(path.clone());
+                }
             })?;
         }
         Ok(out)

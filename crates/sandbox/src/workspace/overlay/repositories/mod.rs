@@ -20,7 +20,7 @@ use crate::workspace::git::{GitFiles, read_in};
 
 pub use notes::note_repository;
 pub(super) use seen::{InProject, Seen};
-pub(super) use states::{LARGEST_LOG, States, TreeState, objects};
+pub(super) use states::{LARGEST_LOG, States, TreeState, objects, same_refs};
 
 /// Where the project's own repository is in the kept changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +122,14 @@ impl Repository {
         };
         out.sort_by_key(|repository| std::cmp::Reverse(depth(repository)));
         out
+    }
+
+    /// One of which no more is known than that both sides have it; `main` is the project's own.
+    pub(super) fn shared(tree: usize, git: &Path, main: Option<&Place>) -> Self {
+        let main = main.filter(|main| main.tree == tree && main.shared == git);
+        let own = main.map(|main| main.own.clone()).unwrap_or_default();
+        let (git, is_main) = (git.to_owned(), main.is_some());
+        Repository { tree, git, own, top: None, is_main, presence: Presence::Both }
     }
 
     /// The files of one of its sides: of the project, or, of a new one, of the agent.

@@ -16,7 +16,7 @@ use super::Place;
 use crate::workspace::git::index::HashLength;
 use crate::workspace::git::{GitFiles, Index, LARGEST_INDEX, LARGEST_PACKED, Packed, PlainFiles, Refs};
 use crate::workspace::overlay::layers::is_opaque;
-use crate::workspace::overlay::{LayersError, Overlay, make_private, replace};
+use crate::workspace::overlay::{Kept, LayersError, Overlay, make_private, replace};
 
 /// The notes of the project's own repository as they were before others had any.
 const REFS_1: &str = "git-refs";
@@ -215,9 +215,10 @@ fn remove_if(directory: &Path, wanted: impl Fn(&str) -> bool) -> io::Result<()> 
 /// When the note cannot be written.
 pub fn note_repository(overlays: &[Overlay]) -> Result<(), LayersError> {
     let Some(place) = Place::find(overlays) else {
+        overlays.iter().try_for_each(Overlay::prune)?;
         return overlays.first().map_or(Ok(()), |project| project.forget_note(Path::new(".git")));
     };
+    Kept::new(overlays.to_vec()).drop_same()?;
     let overlay = &overlays[place.tree];
-    overlay.prune()?;
     overlay.note_state(&place.shared, &place.own)
 }

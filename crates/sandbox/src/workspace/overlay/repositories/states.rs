@@ -76,11 +76,8 @@ impl States {
         let path = || overlay.lower.join(git).join("config");
         let hash = git::hash_length(config).map_err(|cause| LayersError::Open { path: path(), cause })?;
         let objects = objects(own_layers, git, hash);
-        let (now, mut after) = (Refs::read(&project, own), Refs::read(&seen, own));
         let noted = overlay.base(git, is_main.then_some(own.as_path()));
-        if let Some(noted) = &noted {
-            see_behind(repository, own_layers, (noted, &now), &mut after);
-        }
+        let (now, after) = both_refs(repository, own_layers, noted.as_ref());
         // One that is in neither place was not there.
         let noted = noted.or_else(|| (*presence == Presence::New).then(Base::nothing));
         let base = noted.as_ref().map(|noted| noted.refs.clone());
@@ -175,6 +172,30 @@ impl States {
 pub(in crate::workspace::overlay) fn objects(layers: &Layers, git: &Path, hash: HashLength) -> Objects {
     let upper = layers.upper.root().directory(&git.join("objects")).ok();
     git::objects(layers.lower.root().directory(git).ok().as_ref(), upper, hash)
+}
+
+/// The refs of the project, and those that the agent's git had.
+fn both_refs(repository: &Repository, layers: &Layers, noted: Option<&Base>) -> (Refs, Refs) {
+    let (shared, own) = (repository.git.as_path(), repository.own.as_path());
+    let now = Refs::read(&InProject { layers, shared }, own);
+    let mut after = Refs::read(&Seen { layers, shared }, own);
+    if let Some(noted) = noted {
+        see_behind(repository, layers, (noted, &now), &mut after);
+    }
+    (now, after)
+}
+
+/// Whether the agent's git has all refs as the project has them; the git directories of the work trees, if so.
+pub(in crate::workspace::overlay) fn same_refs(
+    repository: &Repository,
+    overlay: &Overlay,
+    layers: &Layers,
+) -> Option<Vec<PathBuf>> {
+    let noted = overlay.base(&repository.git, repository.is_main.then_some(repository.own.as_path()));
+    let (now, after) = both_refs(repository, layers, noted.as_ref());
+    let known = now.unread.is_none() && after.unread.is_none();
+    let trees: BTreeSet<PathBuf> = now.tops.into_iter().chain(after.tops).collect();
+    (known && now.values == after.values).then(|| trees.into_iter().collect())
 }
 
 /// Takes refs out of what the agent saw that the user wrote since: a file that came to the project later shows in place of

@@ -7,7 +7,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
-use belljar_runner::changes::{ChangeKind, EntryKind, KeptChanges, Selection};
+use belljar_runner::changes::{ChangeKind, EntryKind, KeptChanges, KeptRepository, Selection};
 use belljar_report::{Sides, patch_text, render_difference};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
@@ -112,8 +112,9 @@ fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
             }
         }
     }
-    if changes.is_empty() && folded.is_empty() && unseen.is_empty() {
-        output.say(NOTHING);
+    let says_nothing = |repository: &KeptRepository| repository_lines(repository).is_empty();
+    if changes.is_empty() && unseen.is_empty() && repositories.iter().all(says_nothing) {
+        output.say(if folded.is_empty() { NOTHING } else { "Only files of git that no ref leads to are kept." });
     }
     let listed = changes.len() - patched;
     if !output.is_read() && !args.stat && listed > 0 {

@@ -177,8 +177,18 @@ impl Engine {
         sent: Sent,
         act: &'static str,
     ) -> Result<Answer, EngineError> {
-        http::ask(&self.socket, method, &format!("{VERSION}{target}"), sent, PATIENCE)
-            .map_err(self.silent(act))
+        self.ask_at(method, &format!("{VERSION}{target}"), sent, act)
+    }
+
+    /// Asks; the target names the version of the interface.
+    pub(super) fn ask_at(
+        &self,
+        method: Method,
+        target: &str,
+        sent: Sent,
+        act: &'static str,
+    ) -> Result<Answer, EngineError> {
+        http::ask(&self.socket, method, target, sent, PATIENCE).map_err(self.silent(act))
     }
 
     /// Asks for something that takes long, and hands on what the engine says meanwhile line by line. The target names the

@@ -3,7 +3,7 @@
 use super::body::{OWNER, RUN, SUPERVISOR};
 use super::engine::{Engine, done};
 use super::error::EngineError;
-use super::http::escaped;
+use super::http::{Sent, escaped};
 use super::monitor;
 use belljar_sys::birth::{Birth, Standing};
 use hyper::Method;
@@ -47,13 +47,9 @@ impl Engine {
     /// # Errors
     /// When the engine does not say.
     pub fn orphans(&self) -> Result<Vec<OrphanContainer>, EngineError> {
-        let filters = json!({ "label": [format!("{OWNER}={}", owner()), RUN] }).to_string();
-        let target = format!("/containers/json?all=true&filters={}", escaped(&filters));
-        let act = "list containers";
-        // Podman fails to list while a container of the list is being removed.
-        let answer = done(self.ask_while_busy(&Method::GET, &target, act)?, act)?.json();
+        let filters = json!({ "label": [format!("{OWNER}={}", owner()), RUN] });
         let mut out = Vec::new();
-        for container in answer.as_array().into_iter().flatten() {
+        for container in &self.containers(&filters)? {
             if is_orphan(container) {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 out.push(OrphanContainer {
@@ -63,6 +59,21 @@ impl Engine {
             }
         }
         Ok(out)
+    }
+
+    /// All containers, running or not, that a filter includes.
+    pub(super) fn containers(&self, filters: &Value) -> Result<Vec<Value>, EngineError> {
+        // Podman's answer to the common request is an error for as long as one container of the list is being removed: for ever,
+        // if podman was killed meanwhile.
+        let list = if self.program()? == "podman" {
+            "/v4.0.0/libpod/containers/json"
+        } else {
+            "/v1.40/containers/json"
+        };
+        let target = format!("{list}?all=true&filters={}", escaped(&filters.to_string()));
+        let act = "list containers";
+        let answer = done(self.ask_at(Method::GET, &target, Sent::Nothing, act)?, act)?.json();
+        Ok(answer.as_array().cloned().unwrap_or_default())
     }
 
     /// Removes a container, with what runs in it.

@@ -8,6 +8,7 @@ use super::error::EngineError;
 use super::http::{Sent, escaped};
 use super::orphans::{is_orphan, lives, owner, this_process};
 use hyper::Method;
+use serde_json::json;
 use std::collections::BTreeSet;
 
 /// The repository of images that are not finished, or that a finished one has replaced.
@@ -70,11 +71,10 @@ impl Engine {
     /// # Errors
     /// When the engine does not say.
     pub fn unfinished_builds(&self) -> Result<Vec<UnfinishedImage>, EngineError> {
-        let list = |target: &str, act| {
-            done(self.ask_while_busy(&Method::GET, target, act)?, act).map(|answer| answer.json())
-        };
+        let act = "list images";
+        let images = done(self.ask_while_busy(&Method::GET, "/images/json", act)?, act)?.json();
         let mut out = Vec::new();
-        for image in list("/images/json", "list images")?.as_array().into_iter().flatten() {
+        for image in images.as_array().into_iter().flatten() {
             let names = image["RepoTags"].as_array().into_iter().flatten().filter_map(|name| name.as_str());
             for name in names.filter(|name| is_abandoned(name)) {
                 let id = image["Id"].as_str().unwrap_or_default().to_owned();
@@ -85,9 +85,9 @@ impl Engine {
         if out.is_empty() {
             return Ok(out);
         }
-        let containers = list("/containers/json?all=true", "list containers")?;
+        let containers = self.containers(&json!({}))?;
         let plain = |id: &str| id.trim_start_matches("sha256:").to_owned();
-        let in_use = containers.as_array().into_iter().flatten().filter(|one| !is_orphan(one));
+        let in_use = containers.iter().filter(|one| !is_orphan(one));
         let images = in_use.filter_map(|one| one["ImageID"].as_str());
         let used: BTreeSet<String> = images.map(plain).collect();
         out.retain(|image| !used.contains(&plain(&image.id)));

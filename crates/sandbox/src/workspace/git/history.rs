@@ -266,8 +266,8 @@ impl History<'_> {
 
     /// The commits that the new tips lead to and the old ones do not.
     ///
-    /// Both are followed back in the order of their dates until only old ones are left. A date that lies can make an old
-    /// commit count as new, and never a new one as old: that takes a way from an old tip.
+    /// Both are followed back in the order of their dates until only old ones are left that are older than all new ones. A date
+    /// that lies can make an old commit count as new, and never a new one as old: that takes a way from an old tip.
     pub(super) fn new_commits(
         &mut self,
         tips: &[ObjectId],
@@ -293,9 +293,16 @@ impl History<'_> {
                 heap.push((self.commits[&tip].time, tip, true));
             }
         }
-        while open > 0 {
-            let Some((_, id, is_old)) = heap.pop() else { break };
-            open -= usize::from(!is_old);
+        let mut earliest = i64::MAX;
+        while let Some((time, id, is_old)) = heap.pop() {
+            // An old commit of the same second may still lead to a new one.
+            if open == 0 && time < earliest {
+                break;
+            }
+            if !is_old {
+                open -= 1;
+                earliest = time.min(earliest);
+            }
             if !is_old && done_old.contains(&id) {
                 continue;
             }

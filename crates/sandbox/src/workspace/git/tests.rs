@@ -24,6 +24,30 @@ fn objects_of(repository: &Path) -> Objects {
     objects(Some(&directory), None, hash)
 }
 
+/// Commits of one second have no order by date: those that the old tip leads to are never new.
+#[test]
+fn commits_of_one_second_are_told_apart() {
+    belljar_testkit::require!(Git);
+    let place = tempfile::tempdir().unwrap();
+    let top = place.path();
+    git(top, &["init", "-q", "-b", "main"]);
+    let tree = git(top, &["write-tree"]);
+    let commit = |parent: Option<&ObjectId>, message: &str| {
+        let parent = parent.map(|id| format!("-p {}", id.hex())).unwrap_or_default();
+        let script = format!("GIT_COMMITTER_DATE=@1700000000 git commit-tree {tree} {parent} -m {message}");
+        let id = git(top, &["-c", &format!("alias.make=!{script}"), "make"]);
+        ObjectId::parse(id.as_bytes()).unwrap()
+    };
+    let base = commit(None, "base");
+    let new = commit(Some(&base), "new");
+    // Among equal dates the ids decide: this one is looked at last.
+    let mut mine = (0..).map(|round| commit(Some(&base), &format!("mine{round}")));
+    let mine = mine.find(|mine| *mine < base && *mine < new).unwrap();
+    let objects = objects_of(top);
+    let found = history::History::new(&objects).new_commits(&[new], &[mine]).unwrap();
+    assert_eq!(found, std::collections::HashSet::from([new]));
+}
+
 /// Every object that git lists is read as git reads it, loose and packed, with both kinds of names.
 #[test]
 fn reads_objects_as_git_does() {

@@ -188,13 +188,22 @@ fn a_container_without_a_supervisor_is_swept() {
     let image = podman(&["images", "--format", "{{.ID}}", "--filter", "reference=localhost/belljar/base"]);
     let image = image.lines().next().unwrap().to_owned();
     let name = format!("belljar-swept-{}", std::process::id());
-    let words = ["create", "--name", &name, "--label", &owner, "--label", "belljar.supervisor=1:0"];
-    podman(&[words.as_slice(), &["--label", "belljar.run=lost", "--network", "none", &image, "/x"]].concat());
-    let mut gc = stage.command(&["gc", "--json"]);
-    let gc = run_within(gc.env("BELLJAR_ENGINE", engine()), DEADLINE).unwrap();
-    assert_eq!(gc.status.code(), Some(0), "{gc:?}");
-    assert!(gc.stdout.contains("\"container\""), "{}", gc.stdout);
-    assert_eq!(containers_of(&name), "");
+    let args = ["create", "--name", &name, "--label", &owner, "--label", "belljar.supervisor=1:0"];
+    let args =
+        [args.as_slice(), &["--label", "belljar.run=lost", "--network", "none", &image, "/x"]].concat();
+    let until = Instant::now() + DEADLINE;
+    loop {
+        podman(&args);
+        let mut gc = stage.command(&["gc", "--json"]);
+        let gc = run_within(gc.env("BELLJAR_ENGINE", engine()), DEADLINE).unwrap();
+        assert_eq!(gc.status.code(), Some(0), "{gc:?}");
+        assert_eq!(containers_of(&name), "");
+        if gc.stdout.contains("\"container\"") {
+            break;
+        }
+        // The start of another test's run sweeps, too, and was first.
+        assert!(Instant::now() < until, "{}", gc.stdout);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 pub const ALLOWED: &str = "127.0.0.10";
@@ -11,7 +11,7 @@ pub const EVIL: &str = "127.0.0.66";
 /// A server that handles each connection with a function of the test.
 pub struct Peer {
     pub address: SocketAddr,
-    pub connections: Arc<Mutex<usize>>,
+    connections: Arc<(Mutex<usize>, Condvar)>,
 }
 
 impl Peer {
@@ -21,13 +21,14 @@ impl Peer {
 
     pub fn on(listener: TcpListener, serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let address = listener.local_addr().unwrap();
-        let connections: Arc<Mutex<usize>> = Arc::default();
+        let connections: Arc<(Mutex<usize>, Condvar)> = Arc::default();
         let count = Arc::clone(&connections);
         let serve = Arc::new(serve);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
-                *count.lock().unwrap() += 1;
+                *count.0.lock().unwrap() += 1;
+                count.1.notify_all();
                 stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
                 let serve = Arc::clone(&serve);
                 std::thread::spawn(move || serve(stream));
@@ -37,7 +38,16 @@ impl Peer {
     }
 
     pub fn count(&self) -> usize {
-        *self.connections.lock().unwrap()
+        *self.connections.0.lock().unwrap()
+    }
+
+    /// Waits until so many connections were accepted.
+    pub fn wait_for(&self, wanted: usize) {
+        let (count, changed) = &*self.connections;
+        let limit = Duration::from_secs(30);
+        let waited =
+            changed.wait_timeout_while(count.lock().unwrap(), limit, |count| *count < wanted).unwrap();
+        assert!(!waited.1.timed_out(), "{} of {wanted} connections", *waited.0);
     }
 }
 

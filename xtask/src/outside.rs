@@ -94,7 +94,11 @@ fn without_tests(text: &str) -> Vec<&str> {
         let name = line.strip_prefix("mod ").and_then(|rest| rest.split_once('{'));
         name.is_some_and(|(name, _)| !name.contains(';'))
     };
-    let tests = lines.windows(2).position(|pair| pair[0] == "#[cfg(test)]" && is_module(pair[1]));
+    let begins = |at: usize| {
+        let mut rest = lines[at + 1..].iter().skip_while(|line| line.starts_with("#["));
+        lines[at] == "#[cfg(test)]" && rest.next().is_some_and(|line| is_module(line))
+    };
+    let tests = (0..lines.len()).find(|at| begins(*at));
     lines[..tests.unwrap_or(lines.len())].to_vec()
 }
 

@@ -88,7 +88,7 @@ fn diverged_commits_become_a_branch_of_their_own() {
         );
         let rest = stage.run(&["apply"]);
         assert_eq!(rest.status.code(), Some(0), "{mode}: {rest:?}");
-        assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n", "{mode}");
+        assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n", "{mode}");
         git(&project, &["fsck", "--strict", "--no-dangling"]);
     }
 }
@@ -154,7 +154,7 @@ fn diverged_commits_of_other_repositories_become_branches() {
         assert_eq!(of_the_user(&stage, place), before);
         assert_eq!(git(&directory, &["log", "-1", "--format=%s", "agent-work"]), "agent");
         assert!(other.stderr.contains(&format!("`git -C {place} merge agent-work`")), "{other:?}");
-        assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n");
+        assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n");
         git(&directory, &["fsck", "--strict", "--no-dangling"]);
     }
 }
@@ -198,7 +198,7 @@ fn a_branch_is_judged_as_any_other_and_loses_nothing() {
     let held = stage.run(&["apply", "--as-branch", "work"]);
     assert_eq!(held.status.code(), Some(1), "{held:?}");
     assert!(
-        held.stderr.contains("left aside: refs/heads/main: needs a yes of its own: changes .envrc"),
+        held.stderr.contains("not applied: refs/heads/main: needs a yes of its own: changes .envrc"),
         "{held:?}"
     );
     assert!(!git(&project, &["branch"]).contains("work"));
@@ -215,6 +215,6 @@ fn a_branch_is_judged_as_any_other_and_loses_nothing() {
     git(&project, &["commit", "-q", "--allow-empty", "-m", "mine"]);
     let held = stage.run(&["apply", "--as-branch", "work"]);
     assert_eq!(held.status.code(), Some(1), "{held:?}");
-    assert!(held.stderr.contains("left aside: s.txt: it is staged"), "{held:?}");
+    assert!(held.stderr.contains("not applied: s.txt: it is staged"), "{held:?}");
     assert!(!git(&project, &["branch"]).contains("work"));
 }

@@ -34,7 +34,7 @@ fn a_deletion_after_a_kill_is_not_undone() {
         assert_eq!(looked.status.code(), Some(0), "{nth}: {looked:?}");
         assert!(!project.join("file.txt").exists(), "{nth}: {looked:?}");
         // Once all is written, the next look only tidies up.
-        let done = ["Nothing is kept aside.\n", "Only files of git that no ref leads to are kept.\n"];
+        let done = ["No changes are kept.\n", "Only files of git that no ref leads to are kept.\n"];
         let is_done = done.contains(&looked.stderr.as_str());
         if text.contains("agent") && !is_done {
             let said = format!("you deleted `{}`", project.join("file.txt").display());

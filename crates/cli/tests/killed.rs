@@ -159,7 +159,7 @@ fn a_merge_that_is_killed_is_made_by_the_next_apply() {
         let status = git(&project, &["status", "--porcelain"]);
         let wanted = if round % 2 == 0 { "M text.txt" } else { "M other.txt\n M text.txt" };
         assert_eq!(status, wanted, "round {round}");
-        assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n", "round {round}");
+        assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n", "round {round}");
     }
 }
 

@@ -52,7 +52,7 @@ fn an_edit_after_the_run_is_merged_in_both_modes() {
             (Some(0), "merged 1 file that both sides changed\n")
         );
         assert_eq!(read(&stage), BOTH, "{mode}");
-        assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n", "{mode}");
+        assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n", "{mode}");
     }
 }
 
@@ -65,7 +65,7 @@ fn the_same_lines_are_left_alone_and_written_with_markers_when_asked_for() {
     stage.write("project/text.txt", &mine);
     let refused = stage.run(&["apply"]);
     assert_eq!((refused.status.code(), refused.stdout.as_str()), (Some(1), ""), "{}", refused.stderr);
-    assert!(refused.stderr.contains("left aside: text.txt: "), "{}", refused.stderr);
+    assert!(refused.stderr.contains("not applied: text.txt: "), "{}", refused.stderr);
     assert!(refused.stderr.contains("both sides changed the same lines"), "{}", refused.stderr);
     assert!(refused.stderr.contains("belljar apply --take markers -- PATH"), "{}", refused.stderr);
     assert_eq!(read(&stage), mine);
@@ -138,7 +138,7 @@ fn a_merged_file_of_a_commit_is_modified_on_top_of_it() {
         assert_eq!(git(&project, &["show", "HEAD:text.txt"]), BASE.replace("four", "FOUR").trim());
         assert_eq!(git(&project, &["diff", "--cached", "--name-only"]), "", "the index is the agent's");
         assert_eq!(read(&stage), BOTH);
-        assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n");
+        assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n");
     }
 }
 
@@ -157,7 +157,7 @@ fn a_conflict_in_a_commit_holds_its_merged_files_back() {
     let held = (git(&project, &["rev-parse", "HEAD"]), fs::read(project.join(".git/index")).unwrap());
     let refused = stage.run(&["apply"]);
     assert_eq!((refused.status.code(), refused.stdout.as_str()), (Some(1), ""), "{}", refused.stderr);
-    assert!(refused.stderr.contains("left aside: file.txt: "), "{}", refused.stderr);
+    assert!(refused.stderr.contains("not applied: file.txt: "), "{}", refused.stderr);
     let now = (git(&project, &["rev-parse", "HEAD"]), fs::read(project.join(".git/index")).unwrap());
     assert_eq!((now, read(&stage).as_str()), (held, OURS));
     assert_eq!(stage.run(&["apply", "--take", "markers", "--", "file.txt"]).status.code(), Some(0));

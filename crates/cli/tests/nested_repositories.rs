@@ -89,7 +89,7 @@ fn branches_of_both_sides_are_joined() {
             assert_eq!(git(&directory, &["log", "-1", "--format=%s", "agent"]), "agent", "{mode} {place}");
             git(&directory, &["fsck", "--strict", "--no-dangling"]);
         }
-        assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n", "{mode}");
+        assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n", "{mode}");
         assert!(!stage.run(&["instances"]).stdout.contains("changes kept"), "{mode}");
     }
 }
@@ -107,7 +107,7 @@ fn refs_that_both_sides_moved_are_held_back_with_their_repository() {
         git(&directory, &["tag", "-f", "t", "mine"]);
         let held = stage.run(&["apply"]);
         assert_eq!(held.status.code(), Some(1), "{held:?}");
-        let line = format!("left aside: {label}/refs/tags/t: you moved refs/tags/t since the run began");
+        let line = format!("not applied: {label}/refs/tags/t: you moved refs/tags/t since the run began");
         assert!(held.stderr.contains(&line), "{held:?}");
         assert!(held.stdout.contains("free.txt") && !held.stdout.contains("agent"), "{held:?}");
         assert_eq!(git(&directory, &["rev-parse", "t"]), mine);
@@ -134,7 +134,7 @@ fn commits_with_files_of_the_class_need_a_yes_everywhere() {
         let name = format!("{label}/refs/heads/planted");
         let held = stage.run(&["apply"]);
         assert_eq!(held.status.code(), Some(1), "{held:?}");
-        let line = format!("left aside: {name}: needs a yes of its own: changes ");
+        let line = format!("not applied: {name}: needs a yes of its own: changes ");
         assert!(held.stderr.contains(&line), "{held:?}");
         let branches = || git(&at(&stage, place), &["branch", "--format=%(refname:short)"]);
         assert!(!branches().contains("planted"));
@@ -159,10 +159,10 @@ fn commits_of_a_submodule_go_with_their_files_and_before_those_that_name_them() 
         let held = stage.run(&["apply"]);
         assert_eq!((held.status.code(), &dry.stderr), (Some(1), &held.stderr), "{mode}: {held:?}");
         for line in [
-            "left aside: vendor/sub/lib.txt: the project's own file has changed",
-            "left aside: vendor/sub/.git: commits, index and files go together",
-            "left aside: vendor/sub: it names commits of `vendor/sub`, which is not written",
-            "left aside: .git: commits, index and files go together",
+            "not applied: vendor/sub/lib.txt: the project's own file has changed",
+            "not applied: vendor/sub/.git: commits, index and files go together",
+            "not applied: vendor/sub: it names commits of `vendor/sub`, which is not written",
+            "not applied: .git: commits, index and files go together",
         ] {
             assert!(held.stderr.contains(line), "{mode}: {line}: {held:?}");
         }
@@ -221,7 +221,7 @@ fn a_repository_that_the_agent_deleted_needs_a_yes() {
         assert!(page.contains("nested: repository deleted\n"), "{mode}: {page}");
         let held = stage.run(&["apply"]);
         assert_eq!((held.status.code(), held.stdout.as_str()), (Some(1), ""), "{mode}: {held:?}");
-        let line = "left aside: nested/.git: needs a yes of its own: the repository is deleted";
+        let line = "not applied: nested/.git: needs a yes of its own: the repository is deleted";
         assert!(held.stderr.contains(line), "{mode}: {held:?}");
         assert_eq!(git(&inner, &["status", "--porcelain"]), "");
         let mine = commit(&inner, "mine", "mine");
@@ -236,7 +236,7 @@ fn a_repository_that_the_agent_deleted_needs_a_yes() {
         let done = stage.run(&["apply", "--allow", "nested/.git"]);
         assert_eq!(done.status.code(), Some(0), "{mode}: {done:?}");
         assert!(!at(&stage, "nested").exists(), "{mode}: {done:?}");
-        assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n", "{mode}");
+        assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n", "{mode}");
     }
 }
 
@@ -255,7 +255,7 @@ fn a_new_repository_is_written_whole() {
             let config = format!("{}.git/config", if place == "." { "" } else { "fresh/" });
             let held = stage.run(&["apply"]);
             assert_eq!(held.status.code(), Some(1), "{mode} {place}: {held:?}");
-            assert!(held.stderr.contains(&format!("left aside: {config}: needs a yes")), "{held:?}");
+            assert!(held.stderr.contains(&format!("not applied: {config}: needs a yes")), "{held:?}");
             assert!(directory.join("f.txt").exists() && !directory.join(".git/HEAD").exists());
             let done = stage.run(&["apply", "--allow", &config]);
             assert_eq!(done.status.code(), Some(0), "{mode} {place}: {done:?}");
@@ -263,7 +263,7 @@ fn a_new_repository_is_written_whole() {
             assert_eq!(git(&directory, &["log", "--format=%s"]), "f", "{mode} {place}");
             assert_eq!(git(&directory, &["status", "--porcelain", "-uno"]), "", "{mode} {place}");
             git(&directory, &["fsck", "--strict"]);
-            assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n", "{mode} {place}");
+            assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n", "{mode} {place}");
         }
     }
 }

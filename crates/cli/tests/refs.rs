@@ -15,7 +15,7 @@ fn applied(stage: &Stage, words: &[&str]) {
     let done = stage.run(words);
     assert_eq!(done.status.code(), Some(0), "{words:?}: {done:?}");
     git(&stage.path("project"), &["fsck", "--strict", "--no-dangling"]);
-    assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n");
+    assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n");
 }
 
 /// The agent's gc packs refs that it never moved. What the user moved, made or deleted meanwhile stays so.
@@ -203,7 +203,7 @@ fn a_ref_whose_commits_nothing_else_has_needs_a_yes() {
         let held = stage.run(&["apply"]);
         assert_eq!(held.status.code(), Some(1), "{script}: {held:?}");
         assert!(
-            held.stderr.contains(&format!("left aside: {name}: needs a yes of its own")),
+            held.stderr.contains(&format!("not applied: {name}: needs a yes of its own")),
             "{script}: {held:?}"
         );
         assert_eq!(git(&project, &["rev-list", "--all", "--reflog"]), before, "{script}");

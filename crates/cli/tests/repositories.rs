@@ -96,7 +96,7 @@ fn commits_are_told_as_commits_and_written_with_their_files() {
         assert_eq!(git(&project, &["branch", "--format=%(refname:short)"]), "feature\nmain");
         assert_eq!(git(&project, &["status", "--porcelain"]), "?? untracked.txt");
         git(&project, &["fsck", "--strict"]);
-        assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n", "{mode}");
+        assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n", "{mode}");
         assert!(!stage.run(&["instances"]).stdout.contains("changes kept"), "{mode}");
     }
 }
@@ -116,12 +116,12 @@ fn a_commit_is_written_whole_or_not_at_all() {
     assert_eq!(conflict.status.code(), Some(1), "{}", conflict.stderr);
     assert_eq!(conflict.stdout, "applied free.txt\n", "what is in no commit is written");
     assert!(
-        conflict.stderr.contains("left aside: file.txt: the project's own file has changed"),
+        conflict.stderr.contains("not applied: file.txt: the project's own file has changed"),
         "{}",
         conflict.stderr
     );
     assert!(
-        conflict.stderr.contains("left aside: .git: commits, index and files go together"),
+        conflict.stderr.contains("not applied: .git: commits, index and files go together"),
         "{}",
         conflict.stderr
     );
@@ -211,7 +211,7 @@ fn what_commits_carry_is_reported_and_asked_for() {
         assert!(
             asked
                 .stderr
-                .contains("left aside: refs/heads/planted: needs a yes of its own: changes .envrc in "),
+                .contains("not applied: refs/heads/planted: needs a yes of its own: changes .envrc in "),
             "{}",
             asked.stderr
         );
@@ -367,7 +367,7 @@ fn directories_that_a_commit_empties_are_removed() {
             assert!(!project.join(path).exists(), "{mode}: {path}");
         }
         assert_eq!(fs::read_to_string(project.join("turned")).unwrap(), "file\n");
-        assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n", "{mode}");
+        assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n", "{mode}");
         git(&project, &["fsck", "--strict"]);
     }
 }

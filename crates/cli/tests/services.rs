@@ -120,7 +120,7 @@ fn programs_that_know_no_proxy_reach_what_is_allowed_and_nothing_else() {
         .filter(|row| row["kind"] == "decided" && row["decision"]["verdict"]["is"] == "allowed")
         .map(|row| row["decision"]["way"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(ways, ["http", "door", "door", "socks", "http"]);
+    assert_eq!(ways, ["http", "transparent", "transparent", "socks", "http"]);
     // What is not allowed has no address, no way through the proxy, and is told with the line that would allow it.
     for (host, words) in [
         ("evil.test", format!("add \"evil.test:{port}\" to [agents.a.egress] allow")),

@@ -12,7 +12,7 @@ fn read(stage: &Stage, path: &str) -> String {
 }
 
 fn kept_nothing(stage: &Stage) -> bool {
-    stage.run(&["diff"]).stderr == "Nothing is kept aside.\n"
+    stage.run(&["diff"]).stderr == "No changes are kept.\n"
 }
 
 fn in_directory(stage: &Stage, directory: &Path, words: &[&str]) -> Finished {
@@ -39,8 +39,8 @@ fn only_named_paths_of_a_group_are_overwritten() {
         let held = stage.run(&["apply", "--take", "theirs", "--", named]);
         assert_eq!(held.status.code(), Some(1), "{named}: {}{}", held.stdout, held.stderr);
         assert_eq!(held.stdout, "", "{named}");
-        assert!(held.stderr.contains("left aside: file.txt: "), "{}", held.stderr);
-        assert!(held.stderr.contains("left aside: other.txt: "), "{}", held.stderr);
+        assert!(held.stderr.contains("not applied: file.txt: "), "{}", held.stderr);
+        assert!(held.stderr.contains("not applied: other.txt: "), "{}", held.stderr);
         assert_eq!((read(&stage, "file.txt"), read(&stage, "other.txt")), ("mine\n".into(), "mine\n".into()));
         assert_eq!(git(&project, &["log", "--format=%s"]), "first");
         let all = ["apply", "--take", "theirs", "--", named, "file.txt", "other.txt"];
@@ -192,7 +192,7 @@ fn a_rebase_in_progress_waits_for_its_commands() {
     let held = stage.run(&["apply"]);
     assert_eq!((held.status.code(), held.stdout.as_str()), (Some(1), ""), "{}", held.stderr);
     assert!(
-        held.stderr.contains("left aside: .git/rebase-merge/git-rebase-todo: needs a yes"),
+        held.stderr.contains("not applied: .git/rebase-merge/git-rebase-todo: needs a yes"),
         "{}",
         held.stderr
     );
@@ -312,7 +312,7 @@ fn a_branch_that_the_user_left_waits() {
     for words in [&["apply"][..], &["apply", "--force"]] {
         let held = stage.run(words);
         assert_eq!((held.status.code(), held.stdout.as_str()), (Some(1), ""), "{}", held.stderr);
-        assert!(held.stderr.contains("left aside: .git/HEAD: you have left main"), "{}", held.stderr);
+        assert!(held.stderr.contains("not applied: .git/HEAD: you have left main"), "{}", held.stderr);
         assert_eq!(git(&project, &["status", "--porcelain", "-uno"]), "");
     }
     git(&project, &["checkout", "-q", "main"]);
@@ -408,7 +408,7 @@ fn what_cannot_be_read_is_reported_as_left() {
     for _ in 0..2 {
         let left = stage.run(&["apply"]);
         assert!(!left.stderr.contains("Nothing is kept"), "{}", left.stderr);
-        assert!(left.stderr.contains("left aside: deep/x/"), "{}", left.stderr);
+        assert!(left.stderr.contains("not applied: deep/x/"), "{}", left.stderr);
         assert_eq!(left.status.code(), Some(1));
     }
     let dropped = stage.run(&["discard", "--", "deep"]);
@@ -458,7 +458,7 @@ fn keeping_ours_does_not_take_a_commit_apart() {
     git(&project, &["add", "mine.txt"]);
     let refused = stage.run(&["apply", "--take", "ours", "--", ".git/index"]);
     assert_eq!(refused.status.code(), Some(1), "{}{}", refused.stdout, refused.stderr);
-    assert!(refused.stderr.contains("left aside: .git/index: "), "{}", refused.stderr);
+    assert!(refused.stderr.contains("not applied: .git/index: "), "{}", refused.stderr);
     assert!(refused.stderr.contains("cannot be dropped without its commits"), "{}", refused.stderr);
     let held = stage.run(&["apply"]);
     assert_eq!(held.status.code(), Some(1), "the conflict is still there: {}", held.stdout);

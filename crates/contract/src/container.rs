@@ -10,7 +10,7 @@ const STAGE: &str = "/run/belljar.host";
 
 /// The isolation that the command line asks for; it overrides the manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AskedWalls {
+pub struct SandboxChoice {
     /// The backend that builds the sandbox.
     pub backend: Option<BackendKind>,
     /// The image for the backend `container`.

@@ -27,7 +27,7 @@ pub enum EgressWay {
     /// A tunnel requested over SOCKS.
     Socks,
     /// A connection to a synthetic address, by a program that does not know proxies.
-    Door,
+    Transparent,
     /// A DNS lookup inside the sandbox.
     Lookup,
     /// A request inside a tunnel whose TLS the proxy terminates.

@@ -330,23 +330,23 @@ pub struct GuestUsage {
     pub peak_memory_bytes: u64,
 }
 
-/// What Landlock enforces. All may be [`GuestWall::Missing`], because Landlock is an additional layer.
+/// What Landlock enforces. All may be [`GuestRestriction::Missing`], because Landlock is an additional layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestLandlock {
     /// The kernel's Landlock ABI version, 0 without Landlock.
     pub abi: u32,
-    pub files: GuestWall,
+    pub files: GuestRestriction,
     /// Signals to processes outside are refused.
-    pub signals: GuestWall,
+    pub signals: GuestRestriction,
     /// Connections to abstract Unix sockets outside are refused.
-    pub abstract_sockets: GuestWall,
+    pub abstract_sockets: GuestRestriction,
 }
 
 /// The state of a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GuestWall {
+pub enum GuestRestriction {
     Standing,
     /// It was not asked for.
     NotAsked,

@@ -16,7 +16,7 @@ pub trait Harness: Sync {
     fn assemble(&self, wanted: &Wanted<'_>) -> Assembly;
 
     /// The directories that one of the [`HarnessProfile::plugin_records`] names. `text` is untrusted.
-    fn recorded_folders(&self, record: &str, text: &str) -> Vec<RecordedFolder>;
+    fn recorded_directories(&self, record: &str, text: &str) -> Vec<RecordedDirectory>;
 }
 
 /// A variable that every agent of the kind gets.
@@ -56,7 +56,7 @@ pub struct SharedEntry {
 
 /// A directory of the host that a record of the user's plugins names. The record is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedFolder {
+pub struct RecordedDirectory {
     /// The path as recorded.
     pub path: String,
     /// A file below the directory that must exist in a directory of this kind.
@@ -99,7 +99,7 @@ pub struct HarnessProfile {
     pub shared: Vec<SharedEntry>,
     /// Directories that are searched for a skill without a source, in order: each below the project, then below the
     /// user's home directory.
-    pub skill_folders: Vec<String>,
+    pub skill_directories: Vec<String>,
     /// Files that identify a plugin's directory; one of them is enough.
     pub plugin_marks: Vec<String>,
     /// Files of the agent's own directory that name the directories of the user's plugins.

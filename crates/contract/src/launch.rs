@@ -94,7 +94,7 @@ impl Need {
 
 /// The command to start inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Errand {
+pub enum Workload {
     /// The agent, with further arguments.
     Agent(Vec<OsText>),
     Command(Vec<OsText>),
@@ -103,7 +103,7 @@ pub enum Errand {
 impl Plan {
     /// The needs of the plan for a command.
     #[must_use]
-    pub fn needs(&self, errand: &Errand) -> Vec<Need> {
+    pub fn needs(&self, workload: &Workload) -> Vec<Need> {
         let mut needs = vec![
             Need::Files,
             Need::Processes,
@@ -133,7 +133,7 @@ impl Plan {
         when(cpu.is_some(), Need::Cpu);
         when(time.is_some(), Need::Time);
         when(tmpfs.is_some(), Need::Tmpfs);
-        let agent = matches!(errand, Errand::Agent(_));
+        let agent = matches!(workload, Workload::Agent(_));
         when(agent && cost_usd.is_some(), Need::Cost);
         when(agent && self.egress.model, Need::Model);
         when(self.has_proxy(), Need::Egress);

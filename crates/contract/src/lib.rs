@@ -13,7 +13,6 @@ pub mod decode;
 mod destination;
 mod diagnostic;
 mod digest;
-mod doors;
 mod egress;
 mod egress_log;
 mod ending;
@@ -50,6 +49,7 @@ mod run;
 mod scrub;
 mod secret;
 mod ssh;
+mod synthetic_addresses;
 mod tape;
 mod trust;
 mod used_outside;
@@ -60,12 +60,11 @@ pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
 pub use backend::BackendKind;
 pub use causes::{causes, with_causes};
-pub use container::{AskedWalls, Container, ContainerImage, ContainerMount, ImageWant, WantWeight};
+pub use container::{Container, ContainerImage, ContainerMount, ImageWant, SandboxChoice, WantWeight};
 pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
 pub use digest::Digest;
-pub use doors::{Door, Doors, RESOLVER, RESOLVER_LISTENER};
 pub use egress::{AddressClass, Admission, Denial, DenialReason, EgressPolicy};
 pub use egress_log::{
     EGRESS_LOG_FORMAT, EGRESS_NOT_DIALLED, EgressChain, EgressDecision, EgressEnd, EgressLogFault,
@@ -98,17 +97,17 @@ pub use guest::{
     GUEST_SPEC_MAX, GuestAct, GuestAddress, GuestAlias, GuestAnswer, GuestBeginning, GuestBounds,
     GuestCodecError, GuestEnd, GuestFiles, GuestFilter, GuestGround, GuestGuard, GuestGuardRoot,
     GuestLandlock, GuestLayer, GuestLimit, GuestListener, GuestOnHeld, GuestOrder, GuestOverlay, GuestPart,
-    GuestRange, GuestReport, GuestResource, GuestRoot, GuestSource, GuestSpec, GuestStep, GuestStream,
-    GuestTerminal, GuestUsage, GuestVariable, GuestWall, GuestYes, OsText, OsTextError,
+    GuestRange, GuestReport, GuestResource, GuestRestriction, GuestRoot, GuestSource, GuestSpec, GuestStep,
+    GuestStream, GuestTerminal, GuestUsage, GuestVariable, GuestYes, OsText, OsTextError,
 };
 pub use harness::{
     Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
-    RecordedFolder, SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
+    RecordedDirectory, SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
 pub use image::{ImageName, ImageNameError};
 pub use judgement::{CheckResult, Conclusion, EvidenceNote, Judgement, Outcome, Signal, SignalWeight};
-pub use launch::{BindSource, Control, Errand, Launch, LaunchArgument, Made, Need, RootPart, Unmet};
+pub use launch::{BindSource, Control, Launch, LaunchArgument, Made, Need, RootPart, Unmet, Workload};
 pub use limits::{DEFAULT_PIDS, DefaultLimit, Limits, ReachedLimit, SCENARIO_TIME, UNATTENDED_TIME};
 pub use model_forms::{input_digest, input_digests, input_forms, text_digest, without_reminders};
 pub use model_log::{
@@ -126,7 +125,7 @@ pub use plan::{
     GitFile, HomeMode, Instance, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin, Prompt, Purpose,
     Refusal, RuleEffect, RunFiles, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
 };
-pub use proof::{Checkup, CheckupState, Proof, ProofRow, Sight, Verdict};
+pub use proof::{Checkup, CheckupState, ProbeOutcome, Proof, ProofRow, Verdict};
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};
 pub use request_rule::{
     Method, MethodError, Methods, PathPattern, PathPatternError, PathRefusal, Paths, RequestAdmission,
@@ -138,6 +137,7 @@ pub use scrub::{
     PatientScrubStream, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable, Unsearched,
 };
 pub use secret::Secret;
+pub use synthetic_addresses::{RESOLVER, RESOLVER_LISTENER, SyntheticAddress, SyntheticAddresses};
 
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.
 pub const PLAN_FORMAT: u32 = 1;

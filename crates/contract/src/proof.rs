@@ -6,7 +6,7 @@ use serde::Serialize;
 /// The observed result of a probe on the host or inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sight {
+pub enum ProbeOutcome {
     /// It succeeded.
     Open {
         /// How that was observed.
@@ -28,14 +28,14 @@ pub enum Sight {
     },
 }
 
-impl Sight {
+impl ProbeOutcome {
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
-            Sight::Open { .. } => "open",
-            Sight::Reported { .. } => "reported",
-            Sight::Closed { .. } => "closed",
-            Sight::Unseen { .. } => "unseen",
+            ProbeOutcome::Open { .. } => "open",
+            ProbeOutcome::Reported { .. } => "reported",
+            ProbeOutcome::Closed { .. } => "closed",
+            ProbeOutcome::Unseen { .. } => "unseen",
         }
     }
 
@@ -43,8 +43,8 @@ impl Sight {
     #[must_use]
     pub fn how(&self) -> &str {
         match self {
-            Sight::Open { how } | Sight::Reported { how } | Sight::Closed { how } => how,
-            Sight::Unseen { why } => why,
+            ProbeOutcome::Open { how } | ProbeOutcome::Reported { how } | ProbeOutcome::Closed { how } => how,
+            ProbeOutcome::Unseen { why } => why,
         }
     }
 }
@@ -97,8 +97,8 @@ pub struct ProofRow {
     pub expected: String,
     pub why: String,
     /// The result on the host without a sandbox.
-    pub host: Sight,
-    pub inside: Sight,
+    pub host: ProbeOutcome,
+    pub inside: ProbeOutcome,
     pub verdict: Verdict,
 }
 

@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 
 use belljar_contract::{
-    GuestFiles, GuestFilter, GuestReport, GuestStep, GuestStream, GuestTerminal, GuestWall,
+    GuestFiles, GuestFilter, GuestReport, GuestRestriction, GuestStep, GuestStream, GuestTerminal,
 };
 use support::{Jail, User, require, shell, spec, text, users};
 
@@ -261,7 +261,7 @@ fn landlock_roots_close_the_rest_and_a_missing_root_is_a_refusal() {
     jail.order(belljar_contract::GuestOrder::Start);
     jail.receive().unwrap();
     let output = jail.finish().output;
-    if landlock.files == GuestWall::Standing {
+    if landlock.files == GuestRestriction::Standing {
         let expected = "a\ncat: /etc/hostname: Permission denied\n/usr/bin/env\na\n";
         assert_eq!(output, expected);
     }

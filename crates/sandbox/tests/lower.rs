@@ -4,9 +4,9 @@
 
 use belljar_contract::{
     AbsPath, Access, AgentName, BackendKind, ContainerImage, Egress, EgressRule, EnvEntry, EnvGiver, EnvName,
-    EnvSource, Errand, FileContent, HomeMode, HostPattern, ImageName, Instance, InstanceKey, LaunchArgument,
-    Limits, Mount, MountSource, Need, OsText, PLAN_FORMAT, Plan, PlannedFile, Prompt, Purpose, RuleEffect,
-    WantWeight, Workspace, WorkspaceMode,
+    EnvSource, FileContent, HomeMode, HostPattern, ImageName, Instance, InstanceKey, LaunchArgument, Limits,
+    Mount, MountSource, Need, OsText, PLAN_FORMAT, Plan, PlannedFile, Prompt, Purpose, RuleEffect,
+    WantWeight, Workload, Workspace, WorkspaceMode,
 };
 use belljar_sandbox::{Capacity, Lowering, Machine, SystemEntry, lower};
 
@@ -114,13 +114,13 @@ fn machine() -> Machine {
     }
 }
 
-fn lowering<'a>(plan: &'a Plan, workload: &'a Errand, machine: &'a Machine) -> Lowering<'a> {
+fn lowering<'a>(plan: &'a Plan, workload: &'a Workload, machine: &'a Machine) -> Lowering<'a> {
     Lowering { plan, workload, machine, terminal: false }
 }
 
 #[test]
 fn the_order_is_the_meaning() {
-    let (plan, machine, workload) = (plan(), machine(), Errand::Agent(Vec::new()));
+    let (plan, machine, workload) = (plan(), machine(), Workload::Agent(Vec::new()));
     let launch = lower(&lowering(&plan, &workload, &machine)).unwrap();
     let mut text = String::new();
     for word in launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown) {
@@ -137,7 +137,7 @@ fn the_order_is_the_meaning() {
 
 #[test]
 fn an_image_takes_the_place_of_the_system_and_the_rest_is_shown_aside() {
-    let (mut plan, machine, workload) = (plan(), machine(), Errand::Agent(Vec::new()));
+    let (mut plan, machine, workload) = (plan(), machine(), Workload::Agent(Vec::new()));
     plan.image = Some(ImageName::parse("debian:12").unwrap());
     for backend in [BackendKind::Bwrap, BackendKind::Host] {
         plan.backend = backend;
@@ -162,22 +162,22 @@ fn an_image_takes_the_place_of_the_system_and_the_rest_is_shown_aside() {
         container.wanted.iter().filter(|want| want.weight == WantWeight::Necessary).collect();
     assert_eq!(necessary.len(), 1);
     assert_eq!(necessary[0].any, [abs("/lib64/loader")]);
-    let command = lower(&lowering(&plan, &Errand::Command(Vec::new()), &machine)).unwrap();
+    let command = lower(&lowering(&plan, &Workload::Command(Vec::new()), &machine)).unwrap();
     assert!(command.container.unwrap().wanted.is_empty(), "any program may run");
 }
 
 #[test]
 fn the_guest_is_told_words_not_a_line() {
     let (plan, machine) = (plan(), machine());
-    let argv = |workload: &Errand| -> Vec<String> {
+    let argv = |workload: &Workload| -> Vec<String> {
         let launch = lower(&lowering(&plan, workload, &machine)).unwrap();
         launch.guest.argv.iter().map(ToString::to_string).collect()
     };
     let own = ["/opt/belljar/bin/claude", "--model", "$(x) 'y'"];
-    assert_eq!(argv(&Errand::Agent(Vec::new())), [&own[..], &["Carry out @/opt/p"]].concat());
+    assert_eq!(argv(&Workload::Agent(Vec::new())), [&own[..], &["Carry out @/opt/p"]].concat());
     let more = vec![OsText::new("-p").unwrap(), OsText::new("hi; rm -rf /").unwrap()];
-    assert_eq!(argv(&Errand::Agent(more)), [&own[..], &["-p", "hi; rm -rf /"]].concat());
-    assert_eq!(argv(&Errand::Command(vec![OsText::new("ls").unwrap()])), ["ls"]);
+    assert_eq!(argv(&Workload::Agent(more)), [&own[..], &["-p", "hi; rm -rf /"]].concat());
+    assert_eq!(argv(&Workload::Command(vec![OsText::new("ls").unwrap()])), ["ls"]);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn every_need_is_met_or_refused() {
     });
     let mut machine = machine();
     machine.limits = vec![Need::Pids];
-    let workload = Errand::Agent(Vec::new());
+    let workload = Workload::Agent(Vec::new());
     let refused = lower(&lowering(&plan, &workload, &machine)).unwrap_err();
     let unmet: Vec<Need> = refused.unmet.iter().map(|unmet| unmet.need).collect();
     assert_eq!(unmet, [Need::Memory]);
@@ -207,7 +207,7 @@ fn every_need_is_met_or_refused() {
 #[test]
 fn allowed_names_have_doors_and_a_resolver_and_nothing_else_has() {
     let (mut plan, machine, workload) =
-        (plan(), machine(), Errand::Command(vec![OsText::new("ls").unwrap()]));
+        (plan(), machine(), Workload::Command(vec![OsText::new("ls").unwrap()]));
     let closed = lower(&lowering(&plan, &workload, &machine)).unwrap();
     assert!(closed.guest.listeners.is_empty() && closed.guest.range.is_none());
     let host = HostPattern::parse("a.example").unwrap();
@@ -219,7 +219,7 @@ fn allowed_names_have_doors_and_a_resolver_and_nothing_else_has() {
     });
     let open = lower(&lowering(&plan, &workload, &machine)).unwrap();
     let names: Vec<&str> = open.guest.listeners.iter().map(|listener| listener.name.as_str()).collect();
-    assert_eq!(names, ["proxy", "resolver", "door 198.18.0.1:443"]);
+    assert_eq!(names, ["proxy", "resolver", "transparent 198.18.0.1:443"]);
     assert!(open.guest.range.is_some());
     let words = |launch: &belljar_contract::Launch| -> Vec<String> {
         launch.arguments.iter().map(LaunchArgument::shown).collect()

@@ -75,16 +75,16 @@ pub struct Enforced {
     /// The ABI of the kernel; 0 where it has no Landlock.
     pub abi: u32,
     /// File rules.
-    pub files: Wall,
+    pub files: Restriction,
     /// No signals to processes outside.
-    pub signals: Wall,
+    pub signals: Restriction,
     /// No connection to abstract sockets opened outside.
-    pub abstract_sockets: Wall,
+    pub abstract_sockets: Restriction,
 }
 
 /// The state of one wall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wall {
+pub enum Restriction {
     /// It stands.
     Standing,
     /// It was not asked for.
@@ -102,7 +102,7 @@ const SCOPES_SINCE: u32 = 6;
 ///
 /// # Errors
 /// Fails if a root cannot be opened or the kernel has Landlock and refuses. A kernel without it is no error: the
-/// answer says [`Wall::Missing`].
+/// answer says [`Restriction::Missing`].
 pub fn restrict(rules: &FileRules) -> Result<Enforced, LandlockError> {
     let abi = kernel_abi();
     if abi == 0 {
@@ -271,9 +271,9 @@ fn is_directory(opened: &PathFd) -> bool {
 }
 
 fn enforced(abi: u32, rules: &FileRules) -> Enforced {
-    let since = |since| if abi >= since { Wall::Standing } else { Wall::Missing };
+    let since = |since| if abi >= since { Restriction::Standing } else { Restriction::Missing };
     let files = match rules {
-        FileRules::AsMounted => Wall::NotAsked,
+        FileRules::AsMounted => Restriction::NotAsked,
         FileRules::Apart | FileRules::Roots { .. } => since(FILES_SINCE),
     };
     Enforced { abi, files, signals: since(SCOPES_SINCE), abstract_sockets: since(SCOPES_SINCE) }

@@ -121,7 +121,7 @@ impl OverlaySpec {
     ///
     /// # Errors
     /// Names the step that failed.
-    pub fn mount(&self) -> Result<(), (Step, Errno)> {
+    pub fn mount(&self) -> Result<(), (OverlayStep, Errno)> {
         mount_layers(self)
     }
 }
@@ -132,7 +132,7 @@ fn text(path: &Path) -> Result<CString, OverlayError> {
 
 /// The steps in the child, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum OverlayStep {
     /// The namespaces.
     Namespaces,
     /// No mount of ours shows outside.
@@ -143,7 +143,8 @@ pub enum Step {
     Mount,
 }
 
-const STEPS: [Step; 4] = [Step::Namespaces, Step::Private, Step::Layers, Step::Mount];
+const STEPS: [OverlayStep; 4] =
+    [OverlayStep::Namespaces, OverlayStep::Private, OverlayStep::Layers, OverlayStep::Mount];
 
 /// Tells, after a failed spawn, which step failed.
 #[derive(Debug)]
@@ -154,7 +155,7 @@ pub struct Preparation {
 impl Preparation {
     /// The step that failed in the child; `None` if it was none of them.
     #[must_use]
-    pub fn failed_step(&self) -> Option<Step> {
+    pub fn failed_step(&self) -> Option<OverlayStep> {
         let mut byte = [0];
         // No report and no step are the same to the caller: the error of the spawn has the errno.
         match rustix::io::read(&self.report, &mut byte) {
@@ -187,21 +188,21 @@ pub fn prepare(command: &mut Command, specs: Vec<OverlaySpec>) -> Result<Prepara
     Ok(Preparation { report })
 }
 
-fn mount(maps: Option<&Maps>, specs: &[OverlaySpec]) -> Result<(), (Step, Errno)> {
+fn mount(maps: Option<&Maps>, specs: &[OverlaySpec]) -> Result<(), (OverlayStep, Errno)> {
     match maps {
         Some(maps) => enter(maps, libc::CLONE_NEWNS).map_err(|(_, cause)| cause),
         None => unshare(libc::CLONE_NEWNS),
     }
-    .map_err(|cause| (Step::Namespaces, cause))?;
+    .map_err(|cause| (OverlayStep::Namespaces, cause))?;
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
-    rustix::mount::mount_change(c"/", private).map_err(|cause| (Step::Private, cause))?;
+    rustix::mount::mount_change(c"/", private).map_err(|cause| (OverlayStep::Private, cause))?;
     specs.iter().try_for_each(mount_layers)
 }
 
 /// Allocates nothing.
-fn mount_layers(spec: &OverlaySpec) -> Result<(), (Step, Errno)> {
+fn mount_layers(spec: &OverlaySpec) -> Result<(), (OverlayStep, Errno)> {
     // Opened here and not before: the kernel wants layers of the caller's own mount namespace.
-    let open = |layer| open_same(layer).map_err(|cause| (Step::Layers, cause));
+    let open = |layer| open_same(layer).map_err(|cause| (OverlayStep::Layers, cause));
     let (lower, upper, work) = (open(&spec.lower)?, open(&spec.upper)?, open(&spec.work)?);
     let mut options = Options::new();
     options.text(b"userxattr,redirect_dir=nofollow,metacopy=off,index=off,lowerdir=");
@@ -212,7 +213,7 @@ fn mount_layers(spec: &OverlaySpec) -> Result<(), (Step, Errno)> {
     options.descriptor(work.as_fd());
     let flags = MountFlags::NODEV | MountFlags::NOSUID;
     rustix::mount::mount(c"overlay", &*spec.target, c"overlay", flags, Some(options.as_text()))
-        .map_err(|cause| (Step::Mount, cause))
+        .map_err(|cause| (OverlayStep::Mount, cause))
 }
 
 fn open_same(layer: &Layer) -> Result<OwnedFd, Errno> {

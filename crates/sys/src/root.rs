@@ -180,7 +180,7 @@ impl Root {
         let fault = refused("make memory for", path);
         let (parent, name) = self.parent(path)?;
         let own = path.parent().is_some_and(|parent| self.is_own(parent));
-        let made = if own && make(parent.as_fd(), name, Kind::Directory).map_err(&fault)? {
+        let made = if own && make(parent.as_fd(), name, PointKind::Directory).map_err(&fault)? {
             // The root is memory already, of which this part stays writable: a file system of its own would have to be
             // set up and taken down at every start.
             let part = directory_in(parent.as_fd(), name, mode).map_err(&fault)?;
@@ -199,7 +199,7 @@ impl Root {
         let size = self.left.get().map(|left| left / 2);
         self.left.set(size);
         let made = memory(mode, size).map_err(refused("make memory for", path))?;
-        self.cover(&made, path, Kind::Directory)?;
+        self.cover(&made, path, PointKind::Directory)?;
         self.own.borrow_mut().insert(path.to_owned(), Rc::new(made));
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Root {
             let file = rustix::fs::openat(&made, switch, flags, Mode::empty()).map_err(&fault)?;
             rustix::io::write(&file, most.to_string().as_bytes()).map_err(&fault)?;
         }
-        self.cover(&made, path, Kind::Directory)?;
+        self.cover(&made, path, PointKind::Directory)?;
         lock_switches(&made, path)
     }
 
@@ -235,7 +235,7 @@ impl Root {
         }
         let shown = open_tree(CWD, from).map_err(refused("show", from))?;
         close(&shown, path, Writing::Allowed, DATA)?;
-        self.cover(&shown, path, Kind::Directory)?;
+        self.cover(&shown, path, PointKind::Directory)?;
         lock_switches(&shown, path)
     }
 
@@ -251,13 +251,13 @@ impl Root {
             let node = open_tree(CWD, &from).map_err(refused("open", &from))?;
             let at = path.join(name);
             close(&node, &at, Writing::Allowed, DEVICE)?;
-            self.cover(&node, &at, Kind::File)?;
+            self.cover(&node, &at, PointKind::File)?;
         }
         self.directory(&path.join("shm"), 0o755)?;
         let terminals = path.join("pts");
         let options = [("ptmxmode", "0666"), ("mode", "0620")];
         let made = file_system("devpts", &options, DEVICE).map_err(refused("show terminals at", path))?;
-        self.cover(&made, &terminals, Kind::Directory)?;
+        self.cover(&made, &terminals, PointKind::Directory)?;
         DEVICE_LINKS.iter().try_for_each(|(name, to)| self.link(&path.join(name), Path::new(to)))
     }
 
@@ -270,8 +270,8 @@ impl Root {
         let kind = rustix::fs::fstat(&shown).map_err(refused("look at", from))?;
         close(&shown, at, writing, PLAIN)?;
         let kind = match FileType::from_raw_mode(kind.st_mode) {
-            FileType::Directory => Kind::Directory,
-            _ => Kind::File,
+            FileType::Directory => PointKind::Directory,
+            _ => PointKind::File,
         };
         self.cover(&shown, at, kind)
     }
@@ -303,7 +303,7 @@ impl Root {
     }
 
     /// Mounts on what is there, or on what is made for it.
-    fn cover(&self, mount: &OwnedFd, path: &Path, kind: Kind) -> Result<(), RootError> {
+    fn cover(&self, mount: &OwnedFd, path: &Path, kind: PointKind) -> Result<(), RootError> {
         if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
             let within = self.reach(parent)?;
             if self.is_own(parent) && make(within.as_fd(), name, kind).map_err(refused("make", path))? {
@@ -314,8 +314,8 @@ impl Root {
             }
         }
         match kind {
-            Kind::Directory => self.put(mount, self.reach(path)?.as_fd(), path),
-            Kind::File => self.put(mount, self.reach_file(path)?.as_fd(), path),
+            PointKind::Directory => self.put(mount, self.reach(path)?.as_fd(), path),
+            PointKind::File => self.put(mount, self.reach_file(path)?.as_fd(), path),
         }
     }
 
@@ -371,7 +371,7 @@ impl Root {
         for name in path.strip_prefix(above).unwrap_or(path) {
             at.push(name);
             let fault = refused("make the directory", &at);
-            if !make(within.as_fd(), name, Kind::Directory).map_err(&fault)? {
+            if !make(within.as_fd(), name, PointKind::Directory).map_err(&fault)? {
                 return Ok(None);
             }
             within = Rc::new(opened(within.as_fd(), name).map_err(&fault)?);
@@ -420,7 +420,7 @@ fn lock_switches(processes: &OwnedFd, path: &Path) -> Result<(), RootError> {
 
 /// What something is mounted on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PointKind {
     Directory,
     File,
 }
@@ -440,10 +440,12 @@ fn directory_in(within: BorrowedFd<'_>, name: &OsStr, mode: u32) -> Result<Owned
 }
 
 /// Makes it, empty; says whether it did, and leaves what is there as it is.
-fn make(within: BorrowedFd<'_>, name: &OsStr, kind: Kind) -> Result<bool, Errno> {
+fn make(within: BorrowedFd<'_>, name: &OsStr, kind: PointKind) -> Result<bool, Errno> {
     let made = match kind {
-        Kind::Directory => rustix::fs::mkdirat(within, name, Mode::from_raw_mode(0o755)),
-        Kind::File => rustix::fs::mknodat(within, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0),
+        PointKind::Directory => rustix::fs::mkdirat(within, name, Mode::from_raw_mode(0o755)),
+        PointKind::File => {
+            rustix::fs::mknodat(within, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0)
+        }
     };
     match made {
         Ok(()) => Ok(true),

@@ -60,7 +60,7 @@ pub enum Terminal {
 
 /// The steps between `fork` and the first instruction of the program, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum SpawnStep {
     /// Signals back to their defaults.
     Signals,
     /// A session of its own.
@@ -87,7 +87,7 @@ pub enum SpawnError {
     #[error("cannot start a program: step {step:?} failed")]
     Child {
         /// The step.
-        step: Step,
+        step: SpawnStep,
         /// The kernel's answer.
         #[source]
         cause: Errno,
@@ -112,15 +112,15 @@ impl Program<'_> {
     }
 
     /// Returns only where it fails.
-    fn become_program(&self, arguments: &Pointers, environment: &Pointers) -> (Step, Errno) {
-        let mut step = Step::Signals;
+    fn become_program(&self, arguments: &Pointers, environment: &Pointers) -> (SpawnStep, Errno) {
+        let mut step = SpawnStep::Signals;
         match self.prepare(&mut step) {
-            Ok(()) => (Step::Execute, execute(self.file, arguments, environment)),
+            Ok(()) => (SpawnStep::Execute, execute(self.file, arguments, environment)),
             Err(cause) => (step, cause),
         }
     }
 
-    fn prepare(&self, step: &mut Step) -> Result<(), Errno> {
+    fn prepare(&self, step: &mut SpawnStep) -> Result<(), Errno> {
         let Program {
             file: _,
             arguments: _,
@@ -133,18 +133,18 @@ impl Program<'_> {
             umask,
         } = self;
         if *terminal == Terminal::Shared {
-            *step = Step::Session;
+            *step = SpawnStep::Session;
             rustix::process::setpgid(None, None)?;
-            *step = Step::Terminal;
+            *step = SpawnStep::Terminal;
             come_to_foreground(&stdio[0])?;
-            *step = Step::Signals;
+            *step = SpawnStep::Signals;
         }
         crate::signal::reset_all().map_err(|_refused| Errno::INVAL)?;
-        *step = Step::Session;
+        *step = SpawnStep::Session;
         if *terminal != Terminal::Shared {
             rustix::process::setsid()?;
         }
-        *step = Step::Streams;
+        *step = SpawnStep::Streams;
         for (target, stream) in (0..).zip(stdio) {
             if let Stream::From(source) = stream {
                 duplicate(source.as_fd(), target)?;
@@ -153,16 +153,16 @@ impl Program<'_> {
         for kept in *keeps {
             rustix::io::fcntl_setfd(kept, FdFlags::empty())?;
         }
-        *step = Step::Terminal;
+        *step = SpawnStep::Terminal;
         if *terminal == Terminal::Stdin {
             rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
         }
-        *step = Step::Limits;
+        *step = SpawnStep::Limits;
         for (resource, limit) in *limits {
             rustix::process::setrlimit(*resource, *limit)?;
         }
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(*umask & 0o777));
-        *step = Step::Directory;
+        *step = SpawnStep::Directory;
         rustix::process::chdir(*directory)
     }
 }

@@ -17,7 +17,7 @@ pub enum Userns {
     /// It was not.
     Refused {
         /// Where it stopped.
-        step: Step,
+        step: UserNamespaceStep,
         /// The kernel's answer.
         errno: Errno,
         /// The likely reason.
@@ -27,7 +27,7 @@ pub enum Userns {
 
 /// The steps of the attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum UserNamespaceStep {
     /// `unshare(CLONE_NEWUSER)`.
     Unshare,
     /// Writing the maps of users and groups.
@@ -86,11 +86,11 @@ impl Switches {
 
     /// The likely reason for a failure.
     #[must_use]
-    pub fn explain(&self, step: Step, errno: Errno) -> Reason {
+    pub fn explain(&self, step: UserNamespaceStep, errno: Errno) -> Reason {
         let Switches { unprivileged_userns_clone, max_user_namespaces, apparmor_restrict, seccomp } = *self;
         if max_user_namespaces == Some(0) {
             Reason::MaxIsZero
-        } else if unprivileged_userns_clone == Some(0) && step == Step::Unshare {
+        } else if unprivileged_userns_clone == Some(0) && step == UserNamespaceStep::Unshare {
             Reason::CloneSwitch
         } else if apparmor_restrict == Some(1) && matches!(errno, Errno::PERM | Errno::ACCESS) {
             Reason::AppArmor
@@ -119,16 +119,16 @@ pub fn probe() -> Result<Userns, ProcessError> {
     })?;
     let Ended::Exited(status) = ended else {
         let switches = Switches::read();
-        let (step, errno) = (Step::Unshare, Errno::PERM);
+        let (step, errno) = (UserNamespaceStep::Unshare, Errno::PERM);
         return Ok(Userns::Refused { step, errno, reason: switches.explain(step, errno) });
     };
     if status == 0 {
         return Ok(Userns::Works);
     }
     let step = match status >> 6 {
-        0 => Step::Unshare,
-        1 => Step::Map,
-        _ => Step::Namespaces,
+        0 => UserNamespaceStep::Unshare,
+        1 => UserNamespaceStep::Map,
+        _ => UserNamespaceStep::Namespaces,
     };
     let errno = Errno::from_raw_os_error(if status & 63 == 63 { libc::EUSERS } else { status & 63 });
     Ok(Userns::Refused { step, errno, reason: Switches::read().explain(step, errno) })
@@ -179,16 +179,16 @@ pub fn take_mounts() -> Result<(), Errno> {
 
 /// Moves the calling process, which must have one thread, into a new user namespace and then into `others`.
 /// Allocates nothing.
-pub(crate) fn enter(maps: &Maps, others: libc::c_int) -> Result<(), (Step, Errno)> {
-    unshare(libc::CLONE_NEWUSER).map_err(|errno| (Step::Unshare, errno))?;
+pub(crate) fn enter(maps: &Maps, others: libc::c_int) -> Result<(), (UserNamespaceStep, Errno)> {
+    unshare(libc::CLONE_NEWUSER).map_err(|errno| (UserNamespaceStep::Unshare, errno))?;
     let map = || {
         let [groups, user, group] = open_maps()?;
         put(&groups, c"deny")?;
         put(&user, &maps.user)?;
         put(&group, &maps.group)
     };
-    map().map_err(|errno| (Step::Map, errno))?;
-    unshare(others).map_err(|errno| (Step::Namespaces, errno))
+    map().map_err(|errno| (UserNamespaceStep::Map, errno))?;
+    unshare(others).map_err(|errno| (UserNamespaceStep::Namespaces, errno))
 }
 
 pub(crate) fn unshare(flags: libc::c_int) -> Result<(), Errno> {

@@ -6,7 +6,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
 
-use belljar_sys::landlock::{FileRules, LandlockError, Wall, kernel_abi, restrict};
+use belljar_sys::landlock::{FileRules, LandlockError, Restriction, kernel_abi, restrict};
 use belljar_sys::process::{Ended, in_child};
 use belljar_sys::{caps, keyring, privs, raw};
 
@@ -76,7 +76,7 @@ fn landlock_closes_what_is_outside_the_roots() {
     };
     assert!(holds(|| std::fs::read(shut.join("file")).is_ok()), "control: open before");
     let read_only = rules(&[&open], &[]);
-    assert!(holds(|| restrict(&read_only).unwrap().files == Wall::Standing
+    assert!(holds(|| restrict(&read_only).unwrap().files == Restriction::Standing
         && std::fs::read(shut.join("file")).is_err()
         && std::fs::read(open.join("file")).is_ok()
         && std::fs::write(open.join("file"), "y").is_err()));
@@ -115,9 +115,9 @@ fn scopes_close_signals_and_abstract_sockets() {
     assert!(holds(|| connects() && signals()), "control: open before");
     assert!(holds(|| {
         let enforced = restrict(&FileRules::AsMounted).unwrap();
-        enforced.signals == Wall::Standing
-            && enforced.abstract_sockets == Wall::Standing
-            && enforced.files == Wall::NotAsked
+        enforced.signals == Restriction::Standing
+            && enforced.abstract_sockets == Restriction::Standing
+            && enforced.files == Restriction::NotAsked
             && !connects()
             && !signals()
             && std::fs::read("/proc/self/stat").is_ok()

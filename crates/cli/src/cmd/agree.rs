@@ -4,7 +4,7 @@ use super::scenario_options::TryOptions;
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, AskedWalls, Digest, ExitCode, Wish, Wishes, visible};
+use belljar_contract::{AbsPath, Digest, ExitCode, SandboxChoice, Wish, Wishes, visible};
 use belljar_runner::suite::{Consent, LoadError, Permit, Trial, TrialUse};
 use belljar_runner::{Agreements, HostEnvironment, Standing};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ pub fn digest(text: &str) -> Result<Digest, String> {
 /// What is about to be done with trials.
 pub struct Agreeing<'a> {
     pub options: &'a AgreeOptions,
-    pub walls: &'a AskedWalls,
+    pub sandbox: &'a SandboxChoice,
     pub used_for: TrialUse,
     pub environment: &'a HostEnvironment,
     pub output: &'a Output,
@@ -42,7 +42,7 @@ impl Agreeing<'_> {
     /// When the user did not agree, or cannot be asked. Nothing has been staged or started.
     pub fn ask<'t>(&self, trials: impl IntoIterator<Item = &'t Trial>) -> Result<Consent, CliError> {
         let wishes: Vec<Wishes> =
-            trials.into_iter().map(|trial| trial.wishes(self.walls, self.used_for)).collect();
+            trials.into_iter().map(|trial| trial.wishes(self.sandbox, self.used_for)).collect();
         self.agreed(wishes, Known::Whole)
     }
 
@@ -266,8 +266,8 @@ impl TryOptions {
         output: &Output,
         load: impl Fn(Permit<'_>) -> Result<T, LoadError>,
     ) -> Result<Result<T, LoadError>, CliError> {
-        let (walls, used_for) = (self.walls.asked(), TrialUse::Run);
-        Agreeing { options: &self.agree, walls: &walls, used_for, environment, output }.load(load)
+        let (sandbox, used_for) = (self.sandbox.asked(), TrialUse::Run);
+        Agreeing { options: &self.agree, sandbox: &sandbox, used_for, environment, output }.load(load)
     }
 
     /// Has the user agree to what these trials ask for when they run.
@@ -278,8 +278,8 @@ impl TryOptions {
         environment: &HostEnvironment,
         output: &Output,
     ) -> Result<Consent, CliError> {
-        let walls = self.walls.asked();
-        Agreeing { options: &self.agree, walls: &walls, used_for, environment, output }.ask(trials)
+        let sandbox = self.sandbox.asked();
+        Agreeing { options: &self.agree, sandbox: &sandbox, used_for, environment, output }.ask(trials)
     }
 }
 

@@ -3,14 +3,14 @@ mod hints;
 mod ours;
 
 use crate::cmd::{Call, Command};
-use super::changes::{NOTHING, Naming, Options, reason, repository_lines, shown, tell_recovered};
+use super::changes::{NOTHING, Naming, Options, reason, repository_lines, shown, report_recovered};
 use crate::confirm::{answer, confirmed};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
 use belljar_runner::changes::{
-    Applied, ApplyMode, ApplyRequest, Aside, Consent, KeptChanges, OnConflict, Refused, RefusedBecause,
+    Applied, ApplyMode, ApplyRequest, KeptLayer, Consent, KeptChanges, OnConflict, Refused, RefusedBecause,
     Selection, Unmerged, end_by,
 };
 use serde_json::{Value, json};
@@ -79,7 +79,7 @@ impl Command for ApplyArgs {
 
 fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     args.as_branch.as_deref().map_or(Ok(()), branch::check)?;
-    let Some(aside) = args.options.open(planner)? else {
+    let Some(kept_layer) = args.options.open(planner)? else {
         match output.json {
             true => output.envelope(&Envelope::new(
                 "apply",
@@ -90,16 +90,16 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
         }
         return Ok(ExitCode::Passed);
     };
-    tell_recovered(&aside, output);
-    let found = aside.changes()?;
+    report_recovered(&kept_layer, output);
+    let found = kept_layer.changes()?;
     let (options, directory) = (&args.options, &planner.environment().directory);
-    let naming = Naming { aside: &aside, found: &found, options, directory };
+    let naming = Naming { kept_layer: &kept_layer, found: &found, options, directory };
     let mode = if args.dry_run { ApplyMode::DryRun } else { ApplyMode::Write };
     if let Some(name) = &args.as_branch {
         let to = args.allow.iter().map(|path| naming.consented(path)).collect::<Result<_, _>>()?;
         let consent = Consent { to, ..Consent::default() };
-        let done = branch::AsBranch { name, naming, consent, mode, options }.run(&aside, output)?;
-        aside.close()?;
+        let done = branch::AsBranch { name, naming, consent, mode, options }.run(&kept_layer, output)?;
+        kept_layer.close()?;
         return Ok(done);
     }
     let selection = naming.selection(&options.paths)?;
@@ -107,7 +107,7 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     let answer = match args.take {
         Some(Take::Ours) => {
             let ours = ours::Ours { found: &found, selection: &selection, mode, options };
-            return ours.keep(aside, output);
+            return ours.keep(kept_layer, output);
         }
         Some(Take::Theirs) => Some(OnConflict::Overwrite),
         Some(Take::Markers) => Some(OnConflict::Markers),
@@ -122,7 +122,7 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
         (_, None) => (BTreeMap::new(), OnConflict::Merge),
     };
     let consent = Consent { to, taken };
-    let mut asking = Asking { aside: &aside, selection: &selection, options, consent, on_conflict, mode };
+    let mut asking = Asking { kept_layer: &kept_layer, selection: &selection, options, consent, on_conflict, mode };
     let (mut done, mut signal) =
         if found.is_empty() { (Applied::default(), None) } else { asking.apply()? };
     if signal.is_none() && !output.json && !args.dry_run && std::io::stdin().is_terminal() {
@@ -131,7 +131,7 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     let unseen = found.unseen.iter().filter(|unseen| includes(&selection, &unseen.path));
     done.refused
         .extend(unseen.map(|unseen| Refused { path: unseen.path.clone(), why: RefusedBecause::Unseen }));
-    aside.close()?;
+    kept_layer.close()?;
     let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     if output.json {
         let refused = refused_machine(&done.refused, options);
@@ -157,7 +157,7 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
         }
     }
     for refused in &done.refused {
-        output.say(&format!("left aside: {}: {}", shown(&refused.path), reason(refused, options)));
+        output.say(&format!("not applied: {}: {}", shown(&refused.path), reason(refused, options)));
     }
     match done.merged.len() {
         0 => {}
@@ -228,7 +228,7 @@ fn refused_machine(refused: &[Refused], options: &Options) -> Vec<Value> {
 
 /// Applies, asks for what needs it, and applies again.
 struct Asking<'a> {
-    aside: &'a Aside,
+    kept_layer: &'a KeptLayer,
     selection: &'a Selection,
     options: &'a Options,
     consent: Consent,
@@ -238,8 +238,8 @@ struct Asking<'a> {
 
 impl Asking<'_> {
     fn apply(&self) -> Result<(Applied, Option<i32>), CliError> {
-        let Self { aside, selection, options: _, consent, on_conflict, mode } = self;
-        Ok(aside.apply(&ApplyRequest { selection, consent, on_conflict: *on_conflict, mode: *mode })?)
+        let Self { kept_layer, selection, options: _, consent, on_conflict, mode } = self;
+        Ok(kept_layer.apply(&ApplyRequest { selection, consent, on_conflict: *on_conflict, mode: *mode })?)
     }
 
     fn ask(&mut self, done: &mut Applied) -> Result<Option<i32>, CliError> {

@@ -7,14 +7,14 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AgentName, Purpose, RunName, visible_name};
 use belljar_runner::Planner;
-use belljar_runner::changes::{Aside, ChangesError};
+use belljar_runner::changes::{ChangesError, KeptLayer};
 use std::path::{Path, PathBuf};
 
 pub use naming::Naming;
 pub use text::{both_line, machine, mark, own_machine, reason, remark, repository_lines, repository_machine};
 
 /// What each of them says where there is nothing to do.
-pub const NOTHING: &str = "Nothing is kept aside.";
+pub const NOTHING: &str = "No changes are kept.";
 
 /// What each of them takes.
 #[derive(Debug, clap::Args)]
@@ -34,9 +34,9 @@ pub struct Options {
 
 impl Options {
     /// Takes the changes that are meant; `None` where there are none.
-    pub fn open(&self, planner: &Planner) -> Result<Option<Aside>, CliError> {
+    pub fn open(&self, planner: &Planner) -> Result<Option<KeptLayer>, CliError> {
         let planned = planner.plan(self.agent.as_deref(), Purpose::Session)?;
-        Aside::open(&planned, self.layer.as_deref()).map_err(|error| match &error {
+        KeptLayer::open(&planned, self.layer.as_deref()).map_err(|error| match &error {
             ChangesError::Several { found, .. } => {
                 let (agent, found) = (planned.called.as_ref().map(AgentName::as_str), found.clone());
                 let shows = |name: &RunName| command("diff", agent, Some(name.as_str()));
@@ -67,21 +67,21 @@ pub fn command(verb: &str, agent: Option<&str>, layer: Option<&str>) -> String {
 }
 
 /// Says what an interrupted apply had left in the project.
-pub fn tell_recovered(aside: &Aside, output: &Output) {
-    for path in &aside.recovered().kept {
+pub fn report_recovered(kept_layer: &KeptLayer, output: &Output) {
+    for path in &kept_layer.recovered().kept {
         output.say(&format!(
             "warning: an interrupted apply left `{}`, which holds a version of a file that changed meanwhile; \
              look at it, then remove it",
             shown(path)
         ));
     }
-    for path in &aside.recovered().changed {
+    for path in &kept_layer.recovered().changed {
         output.say(&format!(
             "warning: an interrupted apply wrote `{}` and you changed it since; it is left as it is",
             shown(path)
         ));
     }
-    for path in &aside.recovered().deleted {
+    for path in &kept_layer.recovered().deleted {
         output.say(&format!(
             "warning: you deleted `{}` after an apply was interrupted; it stays deleted",
             shown(path)

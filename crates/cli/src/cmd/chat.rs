@@ -58,7 +58,7 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
         .run(TrialRequest {
             environment,
             model: options.model(environment)?,
-            walls: options.walls.asked(),
+            sandbox: options.sandbox.asked(),
             consent,
             name: None,
             answering: options.answering(environment, LastWord::PersonAtTerminal)?,

@@ -1,7 +1,7 @@
 use crate::cmd::{Call, Command};
 use super::changes::{
     NOTHING, Naming, Options, both_line, machine, mark, own_machine, remark, repository_lines,
-    repository_machine, shown, tell_recovered,
+    repository_machine, shown, report_recovered,
 };
 use crate::error::CliError;
 use crate::output::Output;
@@ -44,7 +44,7 @@ impl Command for DiffArgs {
 }
 
 fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let Some(aside) = args.options.open(planner)? else {
+    let Some(kept_layer) = args.options.open(planner)? else {
         match output.json {
             true => {
                 output.envelope(&Envelope::new("diff", ExitCode::Passed, json!({"changes": [], "unread": 0})))
@@ -53,11 +53,11 @@ fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
         }
         return Ok(ExitCode::Passed);
     };
-    tell_recovered(&aside, output);
-    let found = aside.changes()?;
+    report_recovered(&kept_layer, output);
+    let found = kept_layer.changes()?;
     let directory = &planner.environment().directory;
     let options = &args.options;
-    let selection = Naming { aside: &aside, found: &found, options, directory }.selection(&options.paths)?;
+    let selection = Naming { kept_layer: &kept_layer, found: &found, options, directory }.selection(&options.paths)?;
     let KeptChanges { files: mut changes, mut repositories, folded, both, unseen } = found;
     repositories.retain(|repository| Naming::includes(&selection, repository));
     if let Selection::Paths(paths) = selection {
@@ -70,7 +70,7 @@ fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
             "diff",
             ExitCode::Passed,
             json!({
-                "layer": aside.name(), "changes": list, "repository": own_machine(&repositories),
+                "layer": kept_layer.name(), "changes": list, "repository": own_machine(&repositories),
                 "other_repositories": others.map(repository_machine).collect::<Vec<_>>(),
                 "files_of_the_repository": folded.len(), "unread": unseen.len(),
             }),
@@ -93,7 +93,7 @@ fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
         let is_text = change.entry == EntryKind::File && change.kind != ChangeKind::ModeChanged;
         if !args.stat
             && is_text
-            && let Some((before, after)) = aside.sides(&change.path)?
+            && let Some((before, after)) = kept_layer.sides(&change.path)?
         {
             let sides = match change.kind {
                 ChangeKind::Added => Sides::Added(&after),

@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::changes::{NOTHING, Naming, Options, reason, shown, tell_recovered};
+use super::changes::{NOTHING, Naming, Options, reason, shown, report_recovered};
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
@@ -31,7 +31,7 @@ impl Command for DiscardArgs {
 }
 
 fn run(args: &DiscardArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let Some(aside) = args.options.open(planner)? else {
+    let Some(kept_layer) = args.options.open(planner)? else {
         match output.json {
             true => output.envelope(&Envelope::new(
                 "discard",
@@ -42,11 +42,11 @@ fn run(args: &DiscardArgs, planner: &Planner, output: &Output) -> Result<ExitCod
         }
         return Ok(ExitCode::Passed);
     };
-    tell_recovered(&aside, output);
-    let found = aside.changes()?;
+    report_recovered(&kept_layer, output);
+    let found = kept_layer.changes()?;
     let directory = &planner.environment().directory;
     let options = &args.options;
-    let selection = Naming { aside: &aside, found: &found, options, directory }.selection(&options.paths)?;
+    let selection = Naming { kept_layer: &kept_layer, found: &found, options, directory }.selection(&options.paths)?;
     let count = found.files.len() + found.folded.len() + found.unseen.len();
     let all = args.options.paths.is_empty();
     if all
@@ -57,8 +57,8 @@ fn run(args: &DiscardArgs, planner: &Planner, output: &Output) -> Result<ExitCod
         output.say("Nothing was dropped.");
         return Ok(ExitCode::Failed);
     }
-    let done = aside.discard(&selection)?;
-    aside.close()?;
+    let done = kept_layer.discard(&selection)?;
+    kept_layer.close()?;
     let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
     if output.json {
         let gone: Vec<_> = done.discarded.iter().map(|path| shown(path)).collect();

@@ -2,7 +2,7 @@ use crate::cmd::{Call, Command};
 use super::start::{Begun, Start, StartOptions, start, argument};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::Errand;
+use belljar_contract::Workload;
 use belljar_runner::Model;
 use std::ffi::OsString;
 
@@ -38,6 +38,6 @@ impl Command for ExecArgs {
 
 fn run(args: &ExecArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let command = args.command.iter().cloned().map(argument).collect::<Result<Vec<_>, _>>()?;
-    let (agent, errand) = (args.agent.as_deref(), &Errand::Command(command));
-    start(Start { begun, agent, errand, name: None, model: Model::Absent, options: &args.options }, output)
+    let (agent, workload) = (args.agent.as_deref(), &Workload::Command(command));
+    start(Start { begun, agent, workload, name: None, model: Model::Absent, options: &args.options }, output)
 }

@@ -2,7 +2,7 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    Envelope, Errand, ExitCode, LaunchArgument, OsText, Purpose, RootPart, Unmet, WorkspaceMode, visible,
+    Envelope, Workload, ExitCode, LaunchArgument, OsText, Purpose, RootPart, Unmet, WorkspaceMode, visible,
 };
 use belljar_report::{PlanPage, render_diagnostics, render_open, render_plan};
 use belljar_runner::{Agreements, Allowances, Planned, Planner, Standing, lowered, refused_limits, why};
@@ -21,7 +21,7 @@ pub struct PlanArgs {
     #[arg(long, conflicts_with = "why")]
     lowered: bool,
     #[command(flatten)]
-    pub walls: super::start::WallsOptions,
+    pub sandbox: super::start::SandboxOptions,
     /// Say where a value comes from, such as `model`, `env.PATH` or `egress`
     #[arg(long, value_name = "KEY")]
     why: Option<String>,
@@ -29,7 +29,7 @@ pub struct PlanArgs {
 
 impl Command for PlanArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.planner()?.with_walls(self.walls.asked()), call.output).map(ExitCode::code)
+        run(self, &call.planner()?.with_sandbox(self.sandbox.asked()), call.output).map(ExitCode::code)
     }
 
     fn json(&self) -> bool {
@@ -94,7 +94,7 @@ fn run(args: &PlanArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
 }
 
 fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result<ExitCode, CliError> {
-    let launch = lowered(planned, planner.environment(), &Errand::Command(vec![OsText::default()]))?;
+    let launch = lowered(planned, planner.environment(), &Workload::Command(vec![OsText::default()]))?;
     let words: Vec<String> =
         launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown).collect();
     let root: Vec<Vec<String>> = launch.root.iter().map(RootPart::words).collect();

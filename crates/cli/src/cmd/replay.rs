@@ -1,5 +1,5 @@
 use super::agree::{AgreeOptions, Agreeing};
-use super::start::WallsOptions;
+use super::start::SandboxOptions;
 use super::scenario_options::{LastWord, TryOptions, among_others, failure, patience, show, tell};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
@@ -55,7 +55,7 @@ pub struct ReplayArgs {
     #[arg(long, conflicts_with = "protocol")]
     network: bool,
     #[command(flatten)]
-    walls: WallsOptions,
+    sandbox: SandboxOptions,
     #[command(flatten)]
     agree: AgreeOptions,
     /// End a run after this time, overriding the scenario [default: 1h]
@@ -157,9 +157,9 @@ fn replay_all(
     tapes: &[AbsPath],
     output: &Output,
 ) -> Result<Vec<(ExitCode, Value)>, CliError> {
-    let walls = args.walls.asked();
+    let sandbox = args.sandbox.asked();
     let used_for = if args.network { TrialUse::Run } else { TrialUse::RunOffline };
-    let agreeing = &Agreeing { options: &args.agree, walls: &walls, used_for, environment, output };
+    let agreeing = &Agreeing { options: &args.agree, sandbox: &sandbox, used_for, environment, output };
     let scenarios = Scenarios::within(args.timeout.map(TimeSpan::duration));
     let open = |path| (path, open_to_run(args, agreeing, path, &scenarios));
     let opened: Vec<(&AbsPath, Result<_, CliError>)> = tapes.iter().map(open).collect();
@@ -197,7 +197,7 @@ fn open_to_run(
     };
     let (tape, trial) = scenarios.open(path, environment, load)?;
     if !args.network {
-        check_closed_network(&trial, &args.walls.asked())?;
+        check_closed_network(&trial, &args.sandbox.asked())?;
     }
     Ok((tape, trial))
 }
@@ -270,7 +270,7 @@ fn replay_one(
         tape,
         trial,
         consent,
-        walls: args.walls.asked(),
+        sandbox: args.sandbox.asked(),
         on_drift: match args.on_drift {
             Drifting::Fail => OnDrift::Fail,
             Drifting::Continue => OnDrift::Continue,
@@ -310,7 +310,7 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
         decider_timeout,
         first: false,
         script: None,
-        walls: WallsOptions::default(),
+        sandbox: SandboxOptions::default(),
         agree: AgreeOptions::default(),
         max_cost_usd: None,
         timeout: args.timeout,

@@ -2,7 +2,7 @@ use crate::cmd::{Call, Command};
 use super::start::{Begun, Start, StartOptions, start, argument};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Errand, ExitCode, RunName};
+use belljar_contract::{Workload, ExitCode, RunName};
 use belljar_runner::Model;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -56,6 +56,6 @@ fn run(args: &RunArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
             Model::script(&path).map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?
         }
     };
-    let (agent, errand) = (args.agent.as_deref(), &Errand::Agent(arguments));
-    start(Start { begun, agent, errand, name, model, options: &args.options }, output)
+    let (agent, workload) = (args.agent.as_deref(), &Workload::Agent(arguments));
+    start(Start { begun, agent, workload, name, model, options: &args.options }, output)
 }

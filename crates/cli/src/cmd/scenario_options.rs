@@ -1,7 +1,7 @@
 //! Options and output that `skill`, `test`, `record` and `chat` share: deciders, model, result.
 
 use super::agree::AgreeOptions;
-use super::start::WallsOptions;
+use super::start::SandboxOptions;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, TimeSpan, Usd, visible};
@@ -50,7 +50,7 @@ pub struct TryOptions {
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
     #[command(flatten)]
-    pub walls: WallsOptions,
+    pub sandbox: SandboxOptions,
     #[command(flatten)]
     pub agree: AgreeOptions,
     /// Refuse requests that would make a run cost more than this
@@ -214,7 +214,7 @@ impl TryOptions {
             .run(TrialRequest {
                 environment,
                 model,
-                walls: self.walls.asked(),
+                sandbox: self.sandbox.asked(),
                 consent,
                 name: None,
                 answering: self.answering(environment, LastWord::Nobody)?,

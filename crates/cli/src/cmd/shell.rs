@@ -2,7 +2,7 @@ use crate::cmd::{Call, Command};
 use super::start::{Begun, Start, StartOptions, start, argument};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::Errand;
+use belljar_contract::Workload;
 use belljar_runner::Model;
 
 /// Open a shell in an agent's sandbox, to look around
@@ -34,7 +34,7 @@ impl Command for ShellArgs {
 
 fn run(args: &ShellArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let arguments = ["/bin/sh", "-c", SHELL].map(|text| argument(text.into()));
-    let errand = Errand::Command(arguments.into_iter().collect::<Result<_, _>>()?);
-    let (agent, errand) = (args.agent.as_deref(), &errand);
-    start(Start { begun, agent, errand, name: None, model: Model::Absent, options: &args.options }, output)
+    let workload = Workload::Command(arguments.into_iter().collect::<Result<_, _>>()?);
+    let (agent, workload) = (args.agent.as_deref(), &workload);
+    start(Start { begun, agent, workload, name: None, model: Model::Absent, options: &args.options }, output)
 }

@@ -131,11 +131,11 @@ fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Resu
     let mut trial = Trial { cost: options.max_cost_usd, ..trial };
     limit_time(&mut trial, options.timeout);
     let conversation = args.subject.conversation()?;
-    let walls = options.walls.asked();
+    let sandbox = options.sandbox.asked();
     let used_for = if args.dry_run { TrialUse::Inspect } else { TrialUse::Run };
     let consent = &options.consent([&trial], used_for, environment, output)?;
     if args.dry_run {
-        let planning = Planning { environment, walls: &walls, conversation: &conversation, consent };
+        let planning = Planning { environment, sandbox: &sandbox, conversation: &conversation, consent };
         return plan(&trial, planning, output);
     }
     if !options.quiet {
@@ -146,7 +146,7 @@ fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Resu
         .run(TrialRequest {
             environment,
             model: options.model(environment)?,
-            walls,
+            sandbox,
             consent,
             name: None,
             answering: options.answering(environment, LastWord::PersonAtTerminal)?,

@@ -5,8 +5,8 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    AgentName, AskedWalls, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Errand, Event,
-    ExitCode, ImageName, OsText, Purpose, RuleEffect, RunName, visible, visible_start,
+    AgentName, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Event, ExitCode, ImageName,
+    OsText, Purpose, RuleEffect, RunName, SandboxChoice, Workload, visible, visible_start,
 };
 use belljar_report::{PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan};
 use belljar_runner::changes::KeptSummary;
@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStringExt;
 #[derive(Debug, clap::Args)]
 pub struct StartOptions {
     #[command(flatten)]
-    pub walls: WallsOptions,
+    pub sandbox: SandboxOptions,
     /// Agree to the project's manifest for this run without being asked
     #[arg(long, conflicts_with = "agree_to")]
     pub yes: bool,
@@ -43,7 +43,7 @@ pub struct StartOptions {
 
 /// The sandbox that the command line asks for, overriding the manifest.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct WallsOptions {
+pub struct SandboxOptions {
     /// Sandbox backend, overriding the manifest; `host` disables isolation
     #[arg(long, value_name = "BACKEND", value_parser = backend_parser())]
     pub backend: Option<BackendKind>,
@@ -52,9 +52,9 @@ pub struct WallsOptions {
     pub image: Option<ImageName>,
 }
 
-impl WallsOptions {
-    pub fn asked(&self) -> AskedWalls {
-        AskedWalls { backend: self.backend, image: self.image.clone() }
+impl SandboxOptions {
+    pub fn asked(&self) -> SandboxChoice {
+        SandboxChoice { backend: self.backend, image: self.image.clone() }
     }
 }
 
@@ -76,8 +76,8 @@ pub struct Begun {
 impl StartOptions {
     /// Finds the project. A sandbox that was started early and does not fit is ended.
     pub fn begin(&self, call: &Call<'_>) -> Result<Begun, CliError> {
-        let fits = !self.dry_run && matches!(self.walls.backend, None | Some(BackendKind::Bwrap));
-        let planner = call.planner()?.with_walls(self.walls.asked());
+        let fits = !self.dry_run && matches!(self.sandbox.backend, None | Some(BackendKind::Bwrap));
+        let planner = call.planner()?.with_sandbox(self.sandbox.asked());
         let waiting = call.waiting().filter(|_| fits);
         Ok(Begun { planner, waiting })
     }
@@ -92,7 +92,7 @@ pub fn argument(argument: OsString) -> Result<OsText, CliError> {
 pub struct Start<'a> {
     pub begun: Begun,
     pub agent: Option<&'a str>,
-    pub errand: &'a Errand,
+    pub workload: &'a Workload,
     pub name: Option<RunName>,
     pub model: Model,
     pub options: &'a StartOptions,
@@ -100,7 +100,7 @@ pub struct Start<'a> {
 
 /// Plans, asks, runs, reports; returns the exit status.
 pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
-    let Start { begun: Begun { planner, waiting }, agent, errand, name, model, options } = request;
+    let Start { begun: Begun { planner, waiting }, agent, workload, name, model, options } = request;
     let planner = &planner;
     let planned =
         planner.plan(agent, Purpose::Session).map_err(|error| CliError::from(error).into_launch())?;
@@ -116,7 +116,7 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
         agree(planner, &planned, output)?;
     }
     audit(&planned, output);
-    warn_of_open(planner, &planned, errand, output)?;
+    warn_of_open(planner, &planned, workload, output)?;
     let mut ask = |message: &str| ask_hidden(message);
     let mut running = false;
     let interactive = is_interactive();
@@ -135,7 +135,7 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
         notice: None,
         planned: &planned,
         environment: planner.environment(),
-        errand,
+        workload,
         name,
         model,
         mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
@@ -366,13 +366,13 @@ fn spending(spent: Spent) -> String {
 fn warn_of_open(
     planner: &Planner,
     planned: &Planned,
-    errand: &Errand,
+    workload: &Workload,
     output: &Output,
 ) -> Result<(), CliError> {
     if planned.compiled.plan.backend != BackendKind::Host {
         return Ok(());
     }
-    let launch = lowered(planned, planner.environment(), errand)
+    let launch = lowered(planned, planner.environment(), workload)
         .map_err(|error| CliError::from(error).into_launch())?;
     output.say(&render_open(&launch.open, output.err_style()));
     Ok(())

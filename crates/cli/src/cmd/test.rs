@@ -207,10 +207,10 @@ fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsStri
     if let Some(time) = options.timeout {
         flag("--timeout", &time.to_string().into());
     }
-    if let Some(backend) = options.walls.backend {
+    if let Some(backend) = options.sandbox.backend {
         flag("--backend", &backend.name().into());
     }
-    if let Some(image) = &options.walls.image {
+    if let Some(image) = &options.sandbox.image {
         flag("--image", &image.as_str().into());
     }
     if options.decider_llm {

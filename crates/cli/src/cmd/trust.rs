@@ -4,7 +4,7 @@ use super::scenario_options::TryOptions;
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, Purpose, Wishes};
+use belljar_contract::{AbsPath, SandboxChoice, Envelope, ExitCode, Purpose, Wishes};
 use belljar_report::{Change, PlanPage, changes, render_changes, render_plan};
 use belljar_runner::suite::{scenario_files, LoadError, TrialUse, load_scenario};
 use belljar_runner::{Agreements, Allowances, HostEnvironment, Planned, Planner, Standing};
@@ -93,7 +93,7 @@ fn suites(args: &TrustArgs, environment: &HostEnvironment, output: &Output) -> R
     for file in scenario_files(TryOptions::paths(environment, &args.suite)?, None, environment)? {
         all.push(loop {
             let wishes = match load_scenario(environment, &file, &permit) {
-                Ok(trial) => break trial.wishes(&AskedWalls::default(), TrialUse::Run),
+                Ok(trial) => break trial.wishes(&SandboxChoice::default(), TrialUse::Run),
                 Err(LoadError::Asks { wishes }) => *wishes,
                 Err(error) => return Err(error.into()),
             };

@@ -19,7 +19,7 @@ fn ordinary_changes_are_written_and_others_need_a_yes_by_name() {
     let first = stage.run(&["apply"]);
     assert_eq!(first.status.code(), Some(1), "{}", first.stderr);
     assert_eq!(first.stdout, "applied new.txt\napplied old.txt\n");
-    assert!(first.stderr.contains("left aside: .envrc: needs a yes of its own"), "{}", first.stderr);
+    assert!(first.stderr.contains("not applied: .envrc: needs a yes of its own"), "{}", first.stderr);
     assert!(!stage.path("project/.envrc").exists());
     assert!(stage.path("project/out").symlink_metadata().is_err());
     let second = stage.run(&["apply", "--allow", ".envrc", "--", ".envrc"]);
@@ -113,7 +113,7 @@ fn a_copy_keeps_what_each_run_changed() {
     // One is left, so it need not be named.
     assert_eq!(stage.run(&["diff", "--stat"]).stdout, "A other.txt\n");
     assert_eq!(stage.run(&["discard", "--yes"]).status.code(), Some(0));
-    assert_eq!(stage.run(&["diff"]).stderr, "Nothing is kept aside.\n");
+    assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n");
 }
 
 /// Two at once do not see each other's changes, and neither is refused.

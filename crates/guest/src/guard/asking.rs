@@ -35,12 +35,12 @@ pub(super) struct Parked {
 /// What the user was asked and answered.
 #[derive(Default)]
 pub(super) struct Asking {
-    state: Mutex<State>,
+    state: Mutex<Pending>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Pending {
     /// Nothing is asked any more.
     ended: bool,
     /// The last question.
@@ -53,10 +53,10 @@ struct State {
 impl Asking {
     pub(super) fn new(guard: &GuestGuard) -> Self {
         let allowed = guard.allowed.iter().map(roots::path).collect();
-        Asking { state: Mutex::new(State { allowed, ..State::default() }), changed: Condvar::new() }
+        Asking { state: Mutex::new(Pending { allowed, ..Pending::default() }), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Pending> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use belljar_contract::{GuestFiles, GuestFilter, GuestLandlock, GuestSpec, GuestStep, GuestWall, OsText};
-use belljar_sys::landlock::{self, Enforced, FileRules, Wall};
+use belljar_contract::{
+    GuestFiles, GuestFilter, GuestLandlock, GuestRestriction, GuestSpec, GuestStep, OsText,
+};
+use belljar_sys::landlock::{self, Enforced, FileRules, Restriction};
 use belljar_sys::{caps, keyring, privs, seccomp};
 
 use super::Refusal;
@@ -51,10 +53,10 @@ fn facts(enforced: Enforced) -> GuestLandlock {
     }
 }
 
-fn wall(wall: Wall) -> GuestWall {
+fn wall(wall: Restriction) -> GuestRestriction {
     match wall {
-        Wall::Standing => GuestWall::Standing,
-        Wall::NotAsked => GuestWall::NotAsked,
-        Wall::Missing => GuestWall::Missing,
+        Restriction::Standing => GuestRestriction::Standing,
+        Restriction::NotAsked => GuestRestriction::NotAsked,
+        Restriction::Missing => GuestRestriction::Missing,
     }
 }

@@ -131,7 +131,7 @@ impl Supervision<'_> {
     }
 
     /// Sleeps until there is a signal, an order, or the time of the phase or for counting is over.
-    fn wait(&self) -> Ready {
+    fn wait(&self) -> ReadySources {
         let until = match (self.phase, self.counting) {
             (Phase::Running, Counting::Idle | Counting::Reached) => None,
             (Phase::Running, Counting::Due(_, until)) => Some(until),
@@ -147,7 +147,7 @@ impl Supervision<'_> {
         // An interrupted or failed poll looks like one without news; the loop asks again.
         rustix::event::poll(&mut polled, left.as_ref()).ok();
         let is_ready = |at: usize| polled.get(at).is_some_and(|polled| !polled.revents().is_empty());
-        Ready { signals: is_ready(0), control: is_ready(1), told: is_ready(2) }
+        ReadySources { signals: is_ready(0), control: is_ready(1), told: is_ready(2) }
     }
 
     /// Reports what the guard held back, and asks what it wants to know.
@@ -267,7 +267,7 @@ impl Supervision<'_> {
     }
 }
 
-struct Ready {
+struct ReadySources {
     signals: bool,
     control: bool,
     told: bool,

@@ -61,7 +61,7 @@ pub(super) fn compile(
     let profile = harness.profile();
     let model = word("model", model.as_ref(), &mut reasons);
     let effort = compiler.effort(effort.as_ref(), profile, &mut reasons);
-    let backend = match request.walls.backend {
+    let backend = match request.sandbox.backend {
         Some(asked) => {
             reasons.add("backend", asked.name(), Origin::Option("--backend"));
             asked
@@ -291,7 +291,7 @@ impl<'a> Compiler<'a> {
         agent: &Place,
         reasons: &mut Reasons,
     ) -> Option<ImageName> {
-        let (image, place, origin) = match (&self.request.walls.image, written) {
+        let (image, place, origin) = match (&self.request.sandbox.image, written) {
             (Some(asked), _) => (asked, agent, Origin::Option("--image")),
             (None, Some(at)) => (&at.value, &at.place, Origin::Written(at.place.clone())),
             (None, None) => return None,

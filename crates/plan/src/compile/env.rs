@@ -75,7 +75,7 @@ impl Compiler<'_> {
                 continue;
             }
             if profile.reserved_env.contains(&entry.name) {
-                self.reserved(&entry.name, &entry.name_place, "it would lead the agent around the walls");
+                self.reserved(&entry.name, &entry.name_place, "it would lead the agent around the sandbox");
                 continue;
             }
             let Some(source) = self.source(&entry.value, &entry.place) else { continue };

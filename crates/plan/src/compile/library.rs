@@ -24,7 +24,7 @@ pub(super) fn skill_candidates(
     }
     let mut out: Vec<AbsPath> = Vec::new();
     for base in [project, home] {
-        for folder in harnesses.iter().flat_map(|harness| &harness.profile().skill_folders) {
+        for folder in harnesses.iter().flat_map(|harness| &harness.profile().skill_directories) {
             let candidate = base.child(folder).child(name.as_str());
             if !out.contains(&candidate) {
                 out.push(candidate);

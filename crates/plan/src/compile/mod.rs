@@ -26,8 +26,8 @@ use crate::manifest::{Manifest, PathText};
 use belljar_contract::decode::{At, Place, list};
 use belljar_contract::nearest;
 use belljar_contract::{
-    AbsPath, AgentName, AskedWalls, Diagnostic, Harness, LibraryName, Plan, Plugin, Purpose, Skill, Sources,
-    UsedOutside,
+    AbsPath, AgentName, Diagnostic, Harness, LibraryName, Plan, Plugin, Purpose, SandboxChoice, Skill,
+    Sources, UsedOutside,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ pub struct Request<'a> {
     /// How much must be true of this very machine.
     pub rigour: Rigour,
     /// What the command line asks the walls to be made of, whatever is written.
-    pub walls: &'a AskedWalls,
+    pub sandbox: &'a SandboxChoice,
 }
 
 /// A plan and where each of its values comes from.

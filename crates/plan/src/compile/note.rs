@@ -20,15 +20,15 @@ pub(super) struct Facts<'a> {
 
 /// Whether anything keeps the agent in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Walls {
-    Standing,
+enum Isolation {
+    Sandboxed,
     None,
 }
 
 /// The note, as Markdown.
 pub(super) fn write(facts: &Facts<'_>) -> String {
     let Facts { workspace, home_directory, home, egress, limits, credentials, ssh, backend, purpose } = facts;
-    let walls = if backend.isolates() { Walls::Standing } else { Walls::None };
+    let isolation = if backend.isolates() { Isolation::Sandboxed } else { Isolation::None };
     let mut lines = vec![format!(
         "The project is at `{}`. {}",
         workspace.target,
@@ -41,31 +41,31 @@ pub(super) fn write(facts: &Facts<'_>) -> String {
         }
     )];
     let guarded = workspace.mode == WorkspaceMode::Direct && workspace.unguarded.is_none();
-    if guarded && walls == Walls::Standing && *purpose == Purpose::Session {
+    if guarded && isolation == Isolation::Sandboxed && *purpose == Purpose::Session {
         lines.push("Files there that the user's machine would execute later are held back: git hooks and configuration that names programs, settings of editors and agents, `.envrc`, `.mcp.json` and the like, wherever they lie. Creating, changing, moving or linking one fails with \"Permission denied\" or \"Read-only file system\", and the user is told; ask the user to make such a change. `git init`, `clone`, `commit`, `worktree add`, `remote add` and `push -u` work.".to_owned());
     }
     let kept = match home {
         HomeMode::Clean => "",
         HomeMode::Project | HomeMode::Shared => ", but for your conversations and memory of this project",
     };
-    match walls {
-        Walls::Standing => {
+    match isolation {
+        Isolation::Sandboxed => {
             lines.push(format!("Your home `{home_directory}` and `/tmp` are empty at every start{kept}."));
             lines.push("Nothing else of the user's machine is here: do not look for keys, other projects or programs in homes.".to_owned());
         }
-        Walls::None => {
+        Isolation::None => {
             lines.push(format!(
                 "Your home `{home_directory}` is empty at every start{kept}; `/tmp` is the machine's own."
             ));
             lines.push("Nothing keeps you from the rest of the user's machine, and it is not yours: stay in the project, and do not look for keys or other projects.".to_owned());
         }
     }
-    lines.push(network(egress, walls));
+    lines.push(network(egress, isolation));
     let denied = hosts(egress, RuleEffect::Deny);
     if !denied.is_empty() {
-        lines.push(match walls {
-            Walls::Standing => format!("Never reachable: {}.", denied.join(", ")),
-            Walls::None => format!("Never to be reached: {}.", denied.join(", ")),
+        lines.push(match isolation {
+            Isolation::Sandboxed => format!("Never reachable: {}.", denied.join(", ")),
+            Isolation::None => format!("Never to be reached: {}.", denied.join(", ")),
         });
     }
     if !credentials.is_empty() {
@@ -90,9 +90,9 @@ pub(super) fn write(facts: &Facts<'_>) -> String {
         lines.push(format!("You have {}.", shown.join(", ")));
     }
     lines.push("When something is refused, say so to the user and what would have to be declared; do not work around it.".to_owned());
-    let mut out = match walls {
-        Walls::Standing => "# You are in a sandbox\n\n".to_owned(),
-        Walls::None => "# You are not in a sandbox\n\n".to_owned(),
+    let mut out = match isolation {
+        Isolation::Sandboxed => "# You are in a sandbox\n\n".to_owned(),
+        Isolation::None => "# You are not in a sandbox\n\n".to_owned(),
     };
     for line in lines {
         // Writing to a `String` cannot fail.
@@ -106,20 +106,20 @@ fn hosts(egress: &Egress, effect: RuleEffect) -> Vec<String> {
     rules.map(|rule| format!("`{}`", rule.host)).collect()
 }
 
-fn network(egress: &Egress, walls: Walls) -> String {
+fn network(egress: &Egress, isolation: Isolation) -> String {
     let allowed = hosts(egress, RuleEffect::Allow);
-    match (walls, allowed.is_empty()) {
-        (Walls::Standing, true) => {
+    match (isolation, allowed.is_empty()) {
+        (Isolation::Sandboxed, true) => {
             "There is no network. Do not try to download or install anything from it.".to_owned()
         }
-        (Walls::Standing, false) => format!(
+        (Isolation::Sandboxed, false) => format!(
             "The network reaches only {}; everything else is refused, and trying again does not help.",
             allowed.join(", ")
         ),
-        (Walls::None, true) => {
+        (Isolation::None, true) => {
             "The user declared no host: do not use the network, though nothing keeps you from it.".to_owned()
         }
-        (Walls::None, false) => {
+        (Isolation::None, false) => {
             format!("Of the network use only {}, though nothing keeps you from the rest.", allowed.join(", "))
         }
     }

@@ -6,7 +6,7 @@
 use super::Compiler;
 use super::mounts::{OF_THE_USER, Parts, RESERVED, kept_out, mount};
 use crate::facts::{HostFacts, PathFact, Questions, TextFact};
-use belljar_contract::{AbsPath, Access, Harness, Mount, MountSource, RecordedFolder};
+use belljar_contract::{AbsPath, Access, Harness, Mount, MountSource, RecordedDirectory};
 
 /// More than anyone has; a record that names more is not followed further.
 const FOLDER_LIMIT: usize = 64;
@@ -34,14 +34,14 @@ pub fn further_questions(harnesses: &[&dyn Harness], facts: &HostFacts) -> Quest
 }
 
 /// What the records say, without repetition, in the order of the records.
-fn recorded(harness: &dyn Harness, facts: &HostFacts) -> Vec<RecordedFolder> {
+fn recorded(harness: &dyn Harness, facts: &HostFacts) -> Vec<RecordedDirectory> {
     let profile = harness.profile();
     let directory = facts.user.home.child(&profile.config_directory);
-    let mut out: Vec<RecordedFolder> = Vec::new();
+    let mut out: Vec<RecordedDirectory> = Vec::new();
     for record in &profile.plugin_records {
         // A record that is not there, or that the agent could not read either, names nothing.
         let TextFact::Text(text) = facts.text(&directory.child(record)) else { continue };
-        for folder in harness.recorded_folders(record, &text) {
+        for folder in harness.recorded_directories(record, &text) {
             if out.len() < FOLDER_LIMIT && !out.iter().any(|known| known.path == folder.path) {
                 out.push(folder);
             }
@@ -59,7 +59,7 @@ impl Compiler<'_> {
         }
         let mut out = Vec::new();
         for folder in recorded(parts.harness, self.request.facts) {
-            match self.shown_folder(&folder, parts) {
+            match self.shown_directory(&folder, parts) {
                 Ok(None) => {}
                 Ok(Some((target, real))) => {
                     let why = format!("{OF_THE_USER}{}", belljar_contract::decode::shown(&folder.what));
@@ -67,7 +67,7 @@ impl Compiler<'_> {
                 }
                 Err(why) => {
                     let Some(place) = parts.shared_by else { continue };
-                    let RecordedFolder { path, what, .. } = &folder;
+                    let RecordedDirectory { path, what, .. } = &folder;
                     let message =
                         format!("{what}: `{}` cannot be shown: {why}", belljar_contract::decode::shown(path));
                     self.report(
@@ -86,9 +86,9 @@ impl Compiler<'_> {
     }
 
     /// Where a folder appears and what is there; nothing where there is nothing to show, or it is seen already.
-    fn shown_folder(
+    fn shown_directory(
         &self,
-        folder: &RecordedFolder,
+        folder: &RecordedDirectory,
         parts: &Parts<'_>,
     ) -> Result<Option<(AbsPath, AbsPath)>, String> {
         let facts = self.request.facts;

@@ -112,7 +112,7 @@ fn a_whole_file() {
     let subjects: Vec<&str> = done.notes.iter().map(|note| note.split(':').next().unwrap()).collect();
     assert_eq!(
         subjects,
-        ["walls", "network", "home", "permissions", "prompt", "skills", "ssh", "env", "ssh"]
+        ["sandbox", "network", "home", "permissions", "prompt", "skills", "ssh", "env", "ssh"]
     );
     assert_eq!(done.notes[7], "env: `TOKEN` had no question; its name is asked instead (`reviewer`)");
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 pub(super) fn manifest(sources: &[SourceFile], agents: &[Agent]) -> Imported {
     let notes = notes(sources, agents);
     let names: Vec<String> = sources.iter().map(|source| remark(&source.name)).collect();
-    let mut out = Lines::default();
+    let mut out = ManifestText::default();
     out.remark(&format!("Written by `belljar import` from {}.", list(&names)));
     out.remark("Read it before the first run. What means something else here than there:");
     for note in &notes {
@@ -19,7 +19,7 @@ pub(super) fn manifest(sources: &[SourceFile], agents: &[Agent]) -> Imported {
     for skill in agents.iter().flat_map(|agent| &agent.skills).collect::<BTreeSet<_>>() {
         out.blank();
         out.line(format!("[library.skills.{}]", key(skill.as_str())));
-        out.line(format!("source = {}", quote(&skill_folder(skill))));
+        out.line(format!("source = {}", quote(&skill_directory(skill))));
     }
     for each in agents {
         out.blank();
@@ -29,9 +29,9 @@ pub(super) fn manifest(sources: &[SourceFile], agents: &[Agent]) -> Imported {
 }
 
 #[derive(Default)]
-struct Lines(String);
+struct ManifestText(String);
 
-impl Lines {
+impl ManifestText {
     fn line(&mut self, line: impl AsRef<str>) {
         self.0.push_str(line.as_ref());
         self.0.push('\n');
@@ -44,11 +44,11 @@ impl Lines {
     }
 }
 
-fn skill_folder(name: &LibraryName) -> String {
+fn skill_directory(name: &LibraryName) -> String {
     format!("~/.claude/skills/{name}")
 }
 
-fn agent(out: &mut Lines, agent: &Agent) {
+fn agent(out: &mut ManifestText, agent: &Agent) {
     // `file` and `unasked` are in the notes.
     let Agent { name, file: _, env, unasked: _, skills, prompt, ssh } = agent;
     let name = key(name.as_str());
@@ -104,7 +104,7 @@ fn env_value(value: &EnvText) -> String {
     }
 }
 
-fn ssh_entry(out: &mut Lines, entry: &SshSpec) {
+fn ssh_entry(out: &mut ManifestText, entry: &SshSpec) {
     let SshSpec { host, hostname, user, port, identity_file, known_host_key, sign_commits } = entry;
     out.line(format!("host = {}", quote(&host.value.0)));
     out.line(format!("hostname = {}", quote(&hostname.value.to_string())));
@@ -141,7 +141,7 @@ fn path_text(path: &PathText) -> String {
 /// One line for each meaning that changed.
 fn notes(sources: &[SourceFile], agents: &[Agent]) -> Vec<String> {
     let mut out = vec![
-        "walls: an agent had a container; now it has a sandbox of this machine's kernel. `backend = \"container\"` keeps the container".to_owned(),
+        "sandbox: an agent had a container; now it has a sandbox of this machine's kernel. `backend = \"container\"` keeps the container".to_owned(),
         "network: it was open; now nothing but the model can be reached until `egress.allow` names it".to_owned(),
         "home: nothing of your home directory is inside; what the agent keeps, it keeps per project (`home`)".to_owned(),
         "permissions: the agent ran with its questions skipped; that is kept, as `permissions.skip_prompts`".to_owned(),

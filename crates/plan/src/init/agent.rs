@@ -5,7 +5,7 @@ use super::page::Page;
 use super::toml_text::{key, quote};
 use belljar_contract::HostName;
 
-pub(super) struct Parts<'a> {
+pub(super) struct AgentSection<'a> {
     pub name: String,
     /// The families of the library, under the agent's key for each.
     pub shelves: [(&'static str, Shelf); 3],
@@ -14,8 +14,8 @@ pub(super) struct Parts<'a> {
     pub remote: Option<HostName>,
 }
 
-pub(super) fn write(page: &mut Page, parts: &Parts<'_>) {
-    let Parts { name, shelves, has_claude_md, markers, remote } = parts;
+pub(super) fn write(page: &mut Page, parts: &AgentSection<'_>) {
+    let AgentSection { name, shelves, has_claude_md, markers, remote } = parts;
     let table = format!("agents.{}", key(name));
     page.title(&format!("The agent `{name}`"));
     page.blank();

@@ -90,7 +90,7 @@ pub fn starting_manifest(found: &Found) -> String {
     let remote = git_remote_host.as_deref().and_then(|host| HostName::new(host).ok());
     agent::write(
         &mut page,
-        &agent::Parts {
+        &agent::AgentSection {
             name: agent_name(project_name),
             shelves: [("skills", skills), ("mcp", mcp), ("plugins", plugins)],
             has_claude_md: *has_claude_md,

@@ -91,7 +91,7 @@ pub fn agent_under_test(
         agent_env: _,
     } = session;
     let Staged { read_only, skills, plugins, mcp, backend, image, home, cost } = staged;
-    let mut out = Lines::default();
+    let mut out = GuideText::default();
     out.line(format!("# The agent of the scenario {}.", quote(&remark(&scenario.name))));
     for (family, entries) in [("skills", skills), ("plugins", plugins)] {
         for (name, folder) in entries {
@@ -197,9 +197,9 @@ pub fn agent_variables(session: &Session) -> Vec<(EnvName, String)> {
 }
 
 #[derive(Default)]
-struct Lines(String);
+struct GuideText(String);
 
-impl Lines {
+impl GuideText {
     fn line(&mut self, line: impl AsRef<str>) {
         self.0.push_str(line.as_ref());
         self.0.push('\n');

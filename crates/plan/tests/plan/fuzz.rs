@@ -3,7 +3,7 @@
 use crate::scenarios::scenario;
 use crate::world::{FULL, Scribe, World, abs, layer, project, user};
 use belljar_contract::decode::{Fault, Faults, Kind, Node};
-use belljar_contract::{AskedWalls, Diagnostic, Harness, Sources};
+use belljar_contract::{Diagnostic, Harness, SandboxChoice, Sources};
 use belljar_plan::{
     Compiler, DocumentError, DocumentText, HostFacts, Layer, ManifestError, Request, Scenario, Session,
     Staged, agent_arguments, agent_under_test, agent_variables, parse, parse_document, parse_marketplace,
@@ -42,7 +42,7 @@ fn check(texts: &[(Layer, &[u8])]) {
         guard_lacks: None,
     };
     let world = World::full();
-    let walls = AskedWalls::default();
+    let walls = SandboxChoice::default();
     for facts in [nothing, world.answer(asked)] {
         let request = Request {
             walls: &walls,

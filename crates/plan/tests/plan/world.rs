@@ -1,8 +1,8 @@
 //! A made-up host and a made-up agent.
 
 use belljar_contract::{
-    AbsPath, Access, AgentName, AskedWalls, Assembly, Diagnostic, Digest, EnvName, FileContent, Harness,
-    HarnessProfile, Persisted, PersistedKind, PlannedFile, ProfileEnv, Prompt, Purpose, RecordedFolder,
+    AbsPath, Access, AgentName, Assembly, Diagnostic, Digest, EnvName, FileContent, Harness, HarnessProfile,
+    Persisted, PersistedKind, PlannedFile, ProfileEnv, Prompt, Purpose, RecordedDirectory, SandboxChoice,
     SharedEntry, Sources, Wanted,
 };
 use belljar_plan::{
@@ -54,7 +54,7 @@ impl Scribe {
                 SharedEntry { name: "settings".into(), why: "settings".into() },
                 SharedEntry { name: "absent".into(), why: "nothing".into() },
             ],
-            skill_folders: texts(&[".scribe/skills"]),
+            skill_directories: texts(&[".scribe/skills"]),
             plugin_marks: texts(&["plugin.json"]),
             plugin_records: texts(&["records"]),
             plugin_mcp_files: texts(&["plugin.json"]),
@@ -70,8 +70,8 @@ impl Harness for Scribe {
         &self.0
     }
 
-    fn recorded_folders(&self, _record: &str, text: &str) -> Vec<RecordedFolder> {
-        let folder = |line: &str| RecordedFolder {
+    fn recorded_directories(&self, _record: &str, text: &str) -> Vec<RecordedDirectory> {
+        let folder = |line: &str| RecordedDirectory {
             path: line.to_owned(),
             mark: "mark".to_owned(),
             what: "a place".to_owned(),
@@ -217,7 +217,7 @@ impl World {
             questions(manifest, Some(std::slice::from_ref(&name)), &harnesses, &user().home, &self.project);
         let mut facts = self.answer(asked);
         facts.extend(self.answer(further_questions(&harnesses, &facts)));
-        let walls = AskedWalls::default();
+        let walls = SandboxChoice::default();
         let mut compiler = Compiler::new(Request {
             walls: &walls,
             manifest,

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use belljar_contract::{
-    AbsPath, AgentName, BackendKind, Digest, EVENT_FORMAT, Event, GuestEnd, GuestLandlock, GuestWall,
+    AbsPath, AgentName, BackendKind, Digest, EVENT_FORMAT, Event, GuestEnd, GuestLandlock, GuestRestriction,
     InstanceKey, LimitKind, Metrics, OsText, Purpose, RUN_FORMAT, RunHead, RunId, RunName, RunStatus,
 };
 use belljar_record::Redact;
@@ -51,9 +51,9 @@ pub fn events() -> Vec<Event> {
         Event::Sealed {
             landlock: GuestLandlock {
                 abi: 3,
-                files: GuestWall::Standing,
-                signals: GuestWall::Missing,
-                abstract_sockets: GuestWall::NotAsked,
+                files: GuestRestriction::Standing,
+                signals: GuestRestriction::Missing,
+                abstract_sockets: GuestRestriction::NotAsked,
             },
         },
         Event::CommandStarted { argv0: OsText::try_from("/opt/agent/bin/agent").unwrap() },

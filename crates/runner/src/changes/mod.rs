@@ -80,9 +80,9 @@ pub(crate) fn look_at(
     planned: &Planned,
     layer: Layer,
 ) -> Result<(Option<KeptSummary>, Vec<Finding>), ChangesError> {
-    let kept = Aside::of(planned, layer)?;
+    let kept = KeptLayer::of(planned, layer)?;
     let found = kept.changes()?;
-    let Aside { layer, .. } = kept;
+    let KeptLayer { layer, .. } = kept;
     if found.is_empty() {
         layer.remove_if_empty()?;
         return Ok((None, Vec::new()));
@@ -156,14 +156,14 @@ fn named_in_use(planned: &Planned, name: Option<&str>) -> Result<Option<LayerEnt
 }
 
 /// A set of kept changes, locked for as long as this value lives.
-pub struct Aside {
+pub struct KeptLayer {
     kept: Kept,
     recovered: Recovered,
     layer: Layer,
     source: AbsPath,
 }
 
-impl Aside {
+impl KeptLayer {
     /// Opens the changes that the plan's agent keeps: the only set, or the named one. `None` if there is none.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use super::sinks::{Denied, KeySink, ModelSink, Notices};
 use super::{EgressError, EgressServices};
 use crate::launch::Model;
 use crate::session::conversation::{ModelCall, ModelCalls};
-use belljar_contract::{Destination, Digest, Doors, Host, Plan, RESOLVER_LISTENER, RunId, Usd};
+use belljar_contract::{Destination, Digest, Host, Plan, RESOLVER_LISTENER, RunId, SyntheticAddresses, Usd};
 use belljar_egress::gateway::{
     self, Answer, FoundCredential, FrontLimits, GatewayTrouble, Live, LiveSetup, Observe, Observed,
     PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals,
@@ -141,7 +141,7 @@ impl Serving {
         };
         let proxy = sockets.proxy.map(|listener| ProxyConfig {
             listeners: vec![listener.into()],
-            transparent: sockets.doors,
+            transparent: sockets.addresses,
             policy,
             resolver: Arc::new(SystemResolver::new(RESOLVE_TIME)),
             log: Arc::clone(&log),
@@ -248,7 +248,7 @@ struct Sockets {
     model: Option<OwnedFd>,
     ssh: Option<UnixListener>,
     proxy: Option<OwnedFd>,
-    doors: Option<TransparentListeners>,
+    addresses: Option<TransparentListeners>,
 }
 
 impl Sockets {
@@ -262,19 +262,19 @@ impl Sockets {
         let model = take(MODEL_LISTENER);
         let ssh = take(SSH_LISTENER).map(UnixListener::from);
         let proxy = take(PROXY_LISTENER);
-        let doors = Doors::of(&plan.egress);
+        let addresses = SyntheticAddresses::of(&plan.egress);
         let resolver = take(RESOLVER_LISTENER).map(std::net::UdpSocket::from);
         let open = resolver.map(|resolver| TransparentListeners {
-            listeners: doors
+            listeners: addresses
                 .listeners()
                 .iter()
                 .filter_map(|listener| take(&listener.name))
                 .map(Into::into)
                 .collect(),
-            addresses: doors,
+            addresses: addresses,
             resolver,
         });
-        Self { names, model, ssh, proxy, doors: open }
+        Self { names, model, ssh, proxy, addresses: open }
     }
 }
 

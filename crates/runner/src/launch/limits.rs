@@ -3,20 +3,25 @@
 use super::Stdio;
 use crate::session::conversation::Then;
 use belljar_contract::{
-    Errand, GuestEnd, Launch, LimitKind, Limits, Plan, Purpose, ReachedLimit, RunStatus, SCENARIO_TIME,
-    TimeSpan, UNATTENDED_TIME,
+    GuestEnd, Launch, LimitKind, Limits, Plan, Purpose, ReachedLimit, RunStatus, SCENARIO_TIME, TimeSpan,
+    UNATTENDED_TIME, Workload,
 };
 
 /// The exit status that a shell reports for a killed process.
 const KILLED: u8 = 137;
 
 /// The time limit of a run: the declared one, or the default if no user is present.
-pub(super) fn time_limit(plan: &Plan, errand: &Errand, stdio: &Stdio, terminal: bool) -> Option<TimeSpan> {
+pub(super) fn time_limit(
+    plan: &Plan,
+    workload: &Workload,
+    stdio: &Stdio,
+    terminal: bool,
+) -> Option<TimeSpan> {
     let talks = match stdio {
         Stdio::User => false,
         Stdio::Conversation(talk) => matches!(talk.then, Then::Listen(_)),
     };
-    let agent = matches!(errand, Errand::Agent(_));
+    let agent = matches!(workload, Workload::Agent(_));
     let default = match plan.purpose {
         Purpose::Test if !terminal && !talks => Some(SCENARIO_TIME),
         Purpose::Session if agent && !terminal && !talks => Some(UNATTENDED_TIME),

@@ -79,7 +79,7 @@ fn carry_out(
 ) -> Result<Outcome, RunError> {
     let Sandbox {
         plan,
-        errand,
+        workload,
         launch,
         mut variables,
         identities,
@@ -99,7 +99,7 @@ fn carry_out(
         Some(journal) => journal.name().to_owned(),
         None => format!("{}-{}", plan.agent, std::process::id()),
     };
-    let time = limits::time_limit(plan, errand, &stdio, terminal);
+    let time = limits::time_limit(plan, workload, &stdio, terminal);
     let logs = match (&journal, &services) {
         (Some(journal), Some(_)) => Some(Logs::open(journal, taping, &stdio, environment)?),
         (Some(_), None) | (None, _) => None,

@@ -26,7 +26,7 @@ use crate::environment::HostEnvironment;
 use crate::plan::allowances::Allowances;
 use crate::plan::planner::Planned;
 use crate::session::terminal::Terminal;
-use belljar_contract::{Errand, Launch, Need, OsText, Plan, Unmet};
+use belljar_contract::{Launch, Need, OsText, Plan, Unmet, Workload};
 use belljar_sandbox::{Lowering, Machine, held_limits, look_around, lower};
 use finish::finish;
 use interpreter::interpreter;
@@ -51,10 +51,10 @@ pub fn run(request: RunRequest<'_>) -> Result<Report, RunError> {
 pub fn lowered(
     planned: &Planned,
     environment: &HostEnvironment,
-    errand: &Errand,
+    workload: &Workload,
 ) -> Result<Launch, RunError> {
     let (machine, _watch) = examine(planned, environment)?;
-    lower_here(&planned.compiled.plan, errand, &machine, Terminal::wanted())
+    lower_here(&planned.compiled.plan, workload, &machine, Terminal::wanted())
 }
 
 /// The declared limits that the plan's backend cannot enforce on this machine, so that a start would be refused. Other
@@ -62,12 +62,12 @@ pub fn lowered(
 #[must_use]
 pub fn refused_limits(planned: &Planned, environment: &HostEnvironment) -> Vec<Unmet> {
     const LIMITS: [Need; 4] = [Need::Memory, Need::Pids, Need::Cpu, Need::Tmpfs];
-    let errand = Errand::Command(vec![OsText::default()]);
+    let workload = Workload::Command(vec![OsText::default()]);
     let is_limit = |need: &Need| LIMITS.contains(need);
-    if !planned.compiled.plan.needs(&errand).iter().any(is_limit) {
+    if !planned.compiled.plan.needs(&workload).iter().any(is_limit) {
         return Vec::new();
     }
-    match lowered(planned, environment, &errand) {
+    match lowered(planned, environment, &workload) {
         Err(RunError::Unmet(error)) => {
             error.unmet.into_iter().filter(|unmet| is_limit(&unmet.need)).collect()
         }
@@ -104,6 +104,11 @@ fn allowances(plan: &Plan, environment: &HostEnvironment) -> Allowances {
     Allowances::of(&environment.config, &plan.workspace.source)
 }
 
-fn lower_here(plan: &Plan, errand: &Errand, machine: &Machine, terminal: bool) -> Result<Launch, RunError> {
-    Ok(lower(&Lowering { plan, workload: errand, machine, terminal })?)
+fn lower_here(
+    plan: &Plan,
+    workload: &Workload,
+    machine: &Machine,
+    terminal: bool,
+) -> Result<Launch, RunError> {
+    Ok(lower(&Lowering { plan, workload: workload, machine, terminal })?)
 }

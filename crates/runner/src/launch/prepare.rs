@@ -21,8 +21,8 @@ use crate::store::locks::{Holder, SessionLock};
 use crate::suite::FilesWatch;
 use crate::tape::Taping;
 use belljar_contract::{
-    AbsPath, BindSource, Errand, Event, GuestOnHeld, GuestVariable, Launch, Plan, RootPart, RunFiles,
-    RunName, TapeValues, WorkspaceMode,
+    AbsPath, BindSource, Event, GuestOnHeld, GuestVariable, Launch, Plan, RootPart, RunFiles, RunName,
+    TapeValues, Workload, WorkspaceMode,
 };
 use belljar_record::Redact;
 use belljar_sandbox::{Engine, LaunchError, Lowering, Overlay, Waiting, check_needs};
@@ -40,7 +40,7 @@ pub(super) struct Prepared<'a> {
 /// The parts of a run that the launch consumes.
 pub(super) struct Sandbox<'a> {
     pub plan: &'a Plan,
-    pub errand: &'a Errand,
+    pub workload: &'a Workload,
     pub launch: Launch,
     pub variables: Vec<GuestVariable>,
     pub identities: BTreeMap<AbsPath, Identity>,
@@ -75,7 +75,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     let RunRequest {
         planned,
         environment,
-        errand,
+        workload,
         notice,
         name,
         model,
@@ -98,7 +98,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     let plan = &planned.compiled.plan;
     let mut notices: Vec<String> = notice.into_iter().collect();
     // An unmet need is reported before the user is asked for a value.
-    check_needs(&Lowering { plan, workload: errand, machine: &machine, terminal })?;
+    check_needs(&Lowering { plan, workload: workload, machine: &machine, terminal })?;
     if let Some(image) = &plan.image {
         let engine = Engine::find(&engine_places(environment)).map_err(LaunchError::from)?;
         engine.named_image(image).map_err(LaunchError::from)?;
@@ -115,11 +115,11 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         }
     };
     let values = values(plan, environment, ask)?;
-    let kept = Kept::prepare(planned, plan, errand)?;
+    let kept = Kept::prepare(planned, plan, workload)?;
     if let Some(layer) = &kept.layer {
         machine.kept = Some(layer.at());
     }
-    let mut launch = lower_here(plan, errand, &machine, terminal)?;
+    let mut launch = lower_here(plan, workload, &machine, terminal)?;
     if let Stdio::Conversation(_) = stdio {
         streams::keep_apart(&mut launch);
     }
@@ -128,7 +128,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     let found = found.map_err(RunError::TapeKey)?;
     let (redact, value_digests) = (found.redact, found.digests);
     let mut journal = None;
-    if records(errand, services.is_some()) {
+    if records(workload, services.is_some()) {
         let mut opened = Journal::open(planned, environment, name.as_ref(), Arc::clone(&redact))?;
         found.unsearched.iter().for_each(|one| opened.emit(&Event::Notice { text: one.to_string() }));
         if launch.container.is_some() {
@@ -150,7 +150,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     let Kept { layer, overlays, session } = kept;
     let sandbox = Sandbox {
         plan,
-        errand,
+        workload,
         launch,
         variables,
         identities,
@@ -171,10 +171,10 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
 }
 
 /// Agents leave a record, and so does every command with egress services.
-fn records(errand: &Errand, serves: bool) -> bool {
-    match errand {
-        Errand::Agent(_) => true,
-        Errand::Command(_) => serves,
+fn records(workload: &Workload, serves: bool) -> bool {
+    match workload {
+        Workload::Agent(_) => true,
+        Workload::Command(_) => serves,
     }
 }
 
@@ -186,12 +186,12 @@ struct Kept {
 }
 
 impl Kept {
-    fn prepare(planned: &Planned, plan: &Plan, errand: &Errand) -> Result<Self, RunError> {
+    fn prepare(planned: &Planned, plan: &Plan, workload: &Workload) -> Result<Self, RunError> {
         let wanted = HeldInstance::is_wanted(plan);
         let instance = wanted.then(|| HeldInstance::prepare(plan, SystemTime::now())).transpose()?;
         let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };
         // Only a conversation that is kept can be continued by another run.
-        let session = match (continued_session(planned, errand), &instance) {
+        let session = match (continued_session(planned, workload), &instance) {
             (Some(id), Some(instance)) => Some(SessionLock::take(instance, &id, &holder)?),
             (Some(_), None) | (None, _) => None,
         };
@@ -216,8 +216,8 @@ impl Kept {
 }
 
 /// The conversation that the agent's arguments ask to continue.
-fn continued_session(planned: &Planned, errand: &Errand) -> Option<String> {
-    let Errand::Agent(arguments) = errand else { return None };
+fn continued_session(planned: &Planned, workload: &Workload) -> Option<String> {
+    let Workload::Agent(arguments) = workload else { return None };
     let SessionFlags { named, newest } = &planned.session_flags;
     let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
     for (at, argument) in arguments.iter().enumerate() {

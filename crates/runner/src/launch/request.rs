@@ -5,7 +5,7 @@ use crate::plan::planner::Planned;
 use crate::session::conversation::ConversationRequest;
 use crate::suite::FilesWatch;
 use crate::tape::{ReplayModel, Taping};
-use belljar_contract::{AbsPath, Errand, Event, RunName};
+use belljar_contract::{AbsPath, Event, RunName, Workload};
 use belljar_egress::proxy::{Mode, Reach};
 use belljar_egress::script::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError, Script};
 use belljar_sandbox::Waiting;
@@ -53,7 +53,7 @@ pub struct RunRequest<'a> {
     pub planned: &'a Planned,
     /// The user's directories and variables.
     pub environment: &'a HostEnvironment,
-    pub errand: &'a Errand,
+    pub workload: &'a Workload,
     /// A line that is printed and recorded before the command starts.
     pub notice: Option<String>,
     /// The name of the run. By default it is the agent's, with a number if that is taken.

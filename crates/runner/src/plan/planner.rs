@@ -6,8 +6,8 @@ use crate::plan::secret_values::entering;
 use crate::plan::shared_values::{self, SharedFile};
 use crate::plan::{agreed_files, facts, manifests, project};
 use belljar_contract::{
-    AbsPath, AgentName, AgentVersions, AskedWalls, DefaultLimit, Diagnostic, Entering, Harness,
-    HarnessProfile, ImageName, MountSource, PathError, Plan, Purpose, Sources,
+    AbsPath, AgentName, AgentVersions, DefaultLimit, Diagnostic, Entering, Harness, HarnessProfile,
+    ImageName, MountSource, PathError, Plan, Purpose, SandboxChoice, Sources,
 };
 use belljar_plan::{
     BUILT_IN_AGENT, Compiled, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestError,
@@ -124,7 +124,7 @@ pub struct Planner {
     environment: HostEnvironment,
     harnesses: Harnesses,
     project: ProjectFacts,
-    walls: AskedWalls,
+    sandbox: SandboxChoice,
     /// The directory with copies of a suite's files, for the plan of a scenario.
     stage: Option<AbsPath>,
 }
@@ -136,14 +136,14 @@ impl Planner {
     /// If the working directory is not valid, or a profile shipped with belljar is invalid.
     pub fn new(environment: HostEnvironment) -> Result<Self, PlanningError> {
         let project = project::find(&environment.directory)?;
-        let walls = AskedWalls::default();
-        Ok(Self { harnesses: Harnesses::load()?, project, environment, walls, stage: None })
+        let sandbox = SandboxChoice::default();
+        Ok(Self { harnesses: Harnesses::load()?, project, environment, sandbox, stage: None })
     }
 
     /// Sets the isolation that the command line asks for; it overrides the manifest.
     #[must_use]
-    pub fn with_walls(mut self, walls: AskedWalls) -> Self {
-        self.walls = walls;
+    pub fn with_sandbox(mut self, sandbox: SandboxChoice) -> Self {
+        self.sandbox = sandbox;
         self
     }
 
@@ -224,7 +224,7 @@ impl Planner {
             environment: environment.clone(),
             harnesses: Harnesses::load()?,
             project,
-            walls: AskedWalls::default(),
+            sandbox: SandboxChoice::default(),
             stage: Some(stage.clone()),
         };
         let manifest = belljar_plan::parse(vec![text])?;
@@ -269,7 +269,7 @@ impl Planner {
             facts: &facts,
             purpose,
             rigour: Rigour::Launch,
-            walls: &self.walls,
+            sandbox: &self.sandbox,
         });
         let compiled = compiler.agent(name);
         let (sources, diagnostics) = compiler.finish();
@@ -341,14 +341,14 @@ impl Planner {
         let list = self.harnesses.list();
         let asked = questions(&manifest, None, &list, &self.environment.home, &self.project);
         let facts = self.facts(asked, &list);
-        let walls = AskedWalls::default();
+        let sandbox = SandboxChoice::default();
         let mut compiler = Compiler::new(Request {
             manifest: &manifest,
             harnesses: &list,
             facts: &facts,
             purpose: Purpose::Session,
             rigour: Rigour::Check,
-            walls: &walls,
+            sandbox: &sandbox,
         });
         compiler.library();
         for name in manifest.agents.keys() {

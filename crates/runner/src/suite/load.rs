@@ -5,7 +5,7 @@ use super::requests::{HostsFrom, TrialUse};
 use super::scope::{self, Permit, Reading, Scope};
 use crate::environment::HostEnvironment;
 use crate::plan::planner::PlanningError;
-use belljar_contract::{AbsPath, AskedWalls, Diagnostic, LibraryName, PathUse, Sources, Usd, Wishes};
+use belljar_contract::{AbsPath, Diagnostic, LibraryName, PathUse, SandboxChoice, Sources, Usd, Wishes};
 use belljar_plan::{
     DocumentError, DocumentText, McpEntry, PathText, PluginSource, Scenario, ScenarioFile, Session,
     SessionFile, SessionReference, parse_document, parse_marketplace, parse_mcp_config, parse_scenario,
@@ -147,7 +147,7 @@ pub fn load_scenario(
 impl Trial {
     /// The trial, unless it asks for more than a user can review.
     pub(super) fn bounded(self) -> Result<Self, LoadError> {
-        let count = self.wishes(&AskedWalls::default(), TrialUse::Run).list().len();
+        let count = self.wishes(&SandboxChoice::default(), TrialUse::Run).list().len();
         if count > Wishes::MOST {
             return Err(LoadError::Unfit(format!(
                 "`{}` asks for {count} things beyond its own directory; the most is {}",

@@ -46,8 +46,8 @@ use crate::session::conversation::{ConversationRequest, ConversationTimes, Decid
 use crate::store::names::fresh_run_id;
 use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
-    AbsPath, AgentVersion, AskedWalls, BackendKind, Errand, Event, HomeMode, Judgement, MountSource, OsText,
-    OsTextError, Plan, Run, RunName,
+    AbsPath, AgentVersion, BackendKind, Event, HomeMode, Judgement, MountSource, OsText, OsTextError, Plan,
+    Run, RunName, SandboxChoice, Workload,
 };
 use belljar_egress::proxy::{Mode, Reach};
 use belljar_plan::{OnUnanswered, PermissionParity, Staged, StagedError, agent_arguments, agent_under_test};
@@ -91,7 +91,7 @@ pub struct TrialRequest<'a> {
     /// The model, live or replayed.
     pub model: Model,
     /// The isolation that the command line asks for; it overrides the scenario.
-    pub walls: AskedWalls,
+    pub sandbox: SandboxChoice,
     pub consent: &'a Consent,
     /// The exact name of the run.
     pub name: Option<RunName>,
@@ -188,9 +188,9 @@ impl Trial {
     /// # Errors
     /// If something that it needs is missing.
     pub fn planned(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
-        let Planning { environment, walls, conversation, consent } = *request;
+        let Planning { environment, sandbox, conversation, consent } = *request;
         // Resolved again: a link may lead elsewhere than when the user agreed.
-        let wishes = self.wishes(walls, consent.used_for);
+        let wishes = self.wishes(sandbox, consent.used_for);
         if !consent.covers(&wishes) {
             let list: Vec<String> = wishes.list().iter().map(ToString::to_string).collect();
             return Err(TrialError::NotAgreed { suite: wishes.suite, wishes: list.join("; ") });
@@ -231,8 +231,8 @@ impl Trial {
             skills: library("skills", &self.found.skills)?,
             plugins: library("plugins", &self.found.plugins)?,
             mcp: self.found.servers.clone(),
-            backend: Some(walls.backend.map_or_else(|| self.backend(), Ok)?),
-            image: walls.image.clone(),
+            backend: Some(sandbox.backend.map_or_else(|| self.backend(), Ok)?),
+            image: sandbox.image.clone(),
             home: match conversation {
                 Conversation::Fresh => None,
                 Conversation::Named(_) | Conversation::Resumed(_) => Some(HomeMode::Project),
@@ -264,7 +264,7 @@ impl Trial {
         let TrialRequest {
             environment,
             model,
-            walls,
+            sandbox,
             consent,
             name,
             answering,
@@ -274,7 +274,7 @@ impl Trial {
             taping,
             watch,
         } = request;
-        let planning = Planning { environment, walls: &walls, conversation: &conversation, consent };
+        let planning = Planning { environment, sandbox: &sandbox, conversation: &conversation, consent };
         let (stage, planned) = self.planned(&planning)?;
         let plan = &planned.compiled.plan;
         let version = planned.program_found.as_ref().filter(|path| !environment.is_of_the_project(path));
@@ -300,7 +300,7 @@ impl Trial {
         let report = run(RunRequest {
             planned: &planned,
             environment,
-            errand: &Errand::Agent(self.arguments(&planned, version, &conversation)?),
+            workload: &Workload::Agent(self.arguments(&planned, version, &conversation)?),
             notice: notice.clone(),
             name,
             model,
@@ -391,7 +391,7 @@ pub struct Planning<'a> {
     /// The user's directories and variables.
     pub environment: &'a HostEnvironment,
     /// The isolation that the command line asks for; it overrides the scenario.
-    pub walls: &'a AskedWalls,
+    pub sandbox: &'a SandboxChoice,
     pub conversation: &'a Conversation,
     pub consent: &'a Consent,
 }

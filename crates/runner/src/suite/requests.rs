@@ -2,7 +2,7 @@
 
 use super::load::Trial;
 use super::scope::{read_agreed, really};
-use belljar_contract::{AbsPath, AskedWalls, BackendKind, Digest, PathUse, Wish, Wishes};
+use belljar_contract::{AbsPath, BackendKind, Digest, PathUse, SandboxChoice, Wish, Wishes};
 use belljar_plan::{Fidelity, McpEntry, McpEnv, Scenario, Session};
 use std::io;
 
@@ -79,7 +79,7 @@ impl Trial {
 
     /// The requests of the trial, with all paths resolved now.
     #[must_use]
-    pub fn wishes(&self, walls: &AskedWalls, used_for: TrialUse) -> Wishes {
+    pub fn wishes(&self, sandbox: &SandboxChoice, used_for: TrialUse) -> Wishes {
         let mut list: Vec<Wish> = Vec::new();
         let beyond = self.named.iter().filter(|(_, path)| !self.scope.holds(path));
         list.extend(beyond.map(|(used_as, path)| Wish::Path { path: really(path), used_as: *used_as }));
@@ -89,7 +89,7 @@ impl Trial {
         };
         if runs {
             // A backend on the command line is the user's own decision.
-            list.extend(walls.backend.is_none().then(|| weaker(&self.scenario)).flatten());
+            list.extend(sandbox.backend.is_none().then(|| weaker(&self.scenario)).flatten());
             list.extend(self.found.servers.iter().flat_map(variables));
         }
         if used_for == TrialUse::Run && self.hosts_from == HostsFrom::Session {
@@ -166,8 +166,8 @@ pub(super) mod tests {
         (directory, top, environment)
     }
 
-    fn lines(trial: &Trial, walls: &AskedWalls, used_for: TrialUse) -> Vec<String> {
-        let wishes = trial.wishes(walls, used_for);
+    fn lines(trial: &Trial, sandbox: &SandboxChoice, used_for: TrialUse) -> Vec<String> {
+        let wishes = trial.wishes(sandbox, used_for);
         let first_part = |wish: &Wish| wish.to_string().split([' ', ':']).next().unwrap().to_owned();
         wishes.list().iter().map(first_part).collect()
     }
@@ -176,11 +176,11 @@ pub(super) mod tests {
     fn what_is_not_used_needs_no_agreement() {
         let (_directory, top, environment) = world();
         let trial = load_scenario(&environment, &top.child("suite/a.yaml"), &|_| false).unwrap();
-        let none = AskedWalls::default();
+        let none = SandboxChoice::default();
         assert_eq!(lines(&trial, &none, TrialUse::Run), ["backend", "variable", "upload", "egress"]);
         assert_eq!(lines(&trial, &none, TrialUse::RunOffline), ["backend", "variable", "upload"]);
         assert_eq!(lines(&trial, &none, TrialUse::Inspect), ["upload"]);
-        let asked = AskedWalls { backend: Some(BackendKind::Bwrap), image: None };
+        let asked = SandboxChoice { backend: Some(BackendKind::Bwrap), image: None };
         assert_eq!(lines(&trial, &asked, TrialUse::Run), ["variable", "upload", "egress"]);
         let given = Trial { hosts_from: HostsFrom::CommandLine, ..trial };
         assert_eq!(lines(&given, &asked, TrialUse::Run), ["variable", "upload"]);
@@ -219,22 +219,22 @@ pub(super) mod tests {
         let Err(LoadError::Asks { wishes }) = load(&|_| false) else { panic!("it was read") };
         assert_eq!(wishes.list(), std::slice::from_ref(&wish));
         let trial = load(&|_| true).unwrap();
-        assert_eq!(trial.wishes(&AskedWalls::default(), TrialUse::Inspect).list(), [wish]);
+        assert_eq!(trial.wishes(&SandboxChoice::default(), TrialUse::Inspect).list(), [wish]);
     }
 
     #[test]
     fn without_consent_to_all_of_it_nothing_is_staged() {
         let (_directory, top, environment) = world();
         let trial = load_scenario(&environment, &top.child("suite/a.yaml"), &|_| false).unwrap();
-        let walls = AskedWalls::default();
+        let sandbox = SandboxChoice::default();
         let refused = |consent: &Consent| {
             let conversation = &Conversation::Fresh;
-            let planning = Planning { environment: &environment, walls: &walls, conversation, consent };
+            let planning = Planning { environment: &environment, sandbox: &sandbox, conversation, consent };
             matches!(trial.planned(&planning), Err(TrialError::NotAgreed { .. }))
         };
-        let run = trial.wishes(&walls, TrialUse::Run);
+        let run = trial.wishes(&sandbox, TrialUse::Run);
         let less = Wishes::new(run.suite.clone(), run.root.clone(), run.list()[1..].to_vec());
-        let offline = trial.wishes(&walls, TrialUse::RunOffline);
+        let offline = trial.wishes(&sandbox, TrialUse::RunOffline);
         for given in [Vec::new(), vec![less], vec![offline]] {
             assert!(refused(&Consent::to(TrialUse::Run, given)));
         }
@@ -251,7 +251,7 @@ pub(super) mod tests {
         );
         assert!(!consent.covers_path(&top.child("suite/b.yaml"), &home.child("key")));
         // A worker is bound to what was shown, not to what the files ask for by now.
-        let now = trial.wishes(&walls, TrialUse::Run).digest();
+        let now = trial.wishes(&sandbox, TrialUse::Run).digest();
         assert_eq!(consent.digest_for(&suite), Some(shown));
         assert_ne!(consent.digest_for(&suite), Some(now));
         assert_eq!(consent.digest_for(&top.child("suite/b.yaml")), None);

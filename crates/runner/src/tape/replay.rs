@@ -13,7 +13,7 @@ use crate::suite::{
     Answering, Consent, Conversation, Fidelity, Keep, LoadError, Trial, TrialError, TrialRequest, Tried,
     load_scenario_alone,
 };
-use belljar_contract::{AbsPath, AskedWalls, Event, ExitCode};
+use belljar_contract::{AbsPath, Event, ExitCode, SandboxChoice};
 use belljar_record::CassetteFault;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -118,8 +118,8 @@ impl Scenarios {
 ///
 /// # Errors
 /// If the scenario runs without isolation and the network must stay blocked.
-pub fn check_closed_network(trial: &Trial, walls: &AskedWalls) -> Result<(), ReplayError> {
-    match walls.backend.is_none() && trial.scenario.fidelity == Some(Fidelity::Protocol) {
+pub fn check_closed_network(trial: &Trial, sandbox: &SandboxChoice) -> Result<(), ReplayError> {
+    match sandbox.backend.is_none() && trial.scenario.fidelity == Some(Fidelity::Protocol) {
         true => Err(ReplayError::OpenNetwork),
         false => Ok(()),
     }
@@ -133,7 +133,7 @@ pub struct ReplayRequest<'a> {
     pub trial: &'a Trial,
     pub consent: &'a Consent,
     /// The isolation that the command line asks for.
-    pub walls: AskedWalls,
+    pub sandbox: SandboxChoice,
     /// What to do with a request that the tape does not have.
     pub on_drift: OnDrift,
     /// How fast answers are given.
@@ -162,14 +162,14 @@ pub struct Replayed {
 /// # Errors
 /// If the scenario did not run.
 pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
-    let ReplayRequest { environment, tape, trial, consent, walls, on_drift, pace, answering, keep, watch } =
+    let ReplayRequest { environment, tape, trial, consent, sandbox, on_drift, pace, answering, keep, watch } =
         request;
     let tape = Arc::new(tape);
     let model = ReplayModel::new(Arc::clone(&tape), on_drift, pace)?;
     let tried = trial.run(TrialRequest {
         environment,
         model: Model::Replay(model),
-        walls,
+        sandbox,
         consent,
         name: None,
         answering,

@@ -4,7 +4,7 @@ use super::facts::{Changed, TapeFacts, content};
 use super::make::scenario_changes;
 use crate::environment::HostEnvironment;
 use crate::suite::{Consent, Conversation, Planning, Trial, TrialError, skill_places};
-use belljar_contract::{AskedWalls, TapeHead};
+use belljar_contract::{SandboxChoice, TapeHead};
 
 /// The facts that changed since the tape was recorded. No agent runs.
 ///
@@ -16,8 +16,8 @@ pub fn stale(
     environment: &HostEnvironment,
     consent: &Consent,
 ) -> Result<Vec<Changed>, TrialError> {
-    let walls = AskedWalls::default();
-    let planning = Planning { environment, walls: &walls, conversation: &Conversation::Fresh, consent };
+    let sandbox = SandboxChoice::default();
+    let planning = Planning { environment, sandbox: &sandbox, conversation: &Conversation::Fresh, consent };
     let (_stage, planned) = trial.planned(&planning)?;
     let facts = TapeFacts::at(&planned, &skill_places(&planned.compiled.plan), environment);
     let mut out = scenario_changes(trial, head);

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 
-use belljar_contract::{AbsPath, Digest, Errand, Event, Lane, ModelEvidence, OsText, Purpose};
+use belljar_contract::{AbsPath, Digest, Event, Lane, ModelEvidence, OsText, Purpose, Workload};
 use belljar_runner::{
     ConversationRequest, ConversationTimes, Deciders, EgressMode, ExternalDecider, GuestImage, GuestProgram,
     HostEnvironment, Model, Pending, Planner, RunRequest, Stdio, Then, run,
@@ -35,7 +35,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: ConversationTimes) -> S
     let planner = Planner::new(environment.clone()).unwrap();
     let planned = planner.plan(None, Purpose::Test).unwrap_or_else(|error| panic!("{error:?}"));
     let arguments = planned.conversation_arguments.iter().map(String::as_str).chain(flags.iter().copied());
-    let errand = Errand::Agent(arguments.map(|argument| OsText::new(argument).unwrap()).collect());
+    let workload = Workload::Agent(arguments.map(|argument| OsText::new(argument).unwrap()).collect());
     let questions = Rc::new(RefCell::new(Vec::new()));
     let decider = SceneDecider { decide: RefCell::new(decide), questions: Rc::clone(&questions) };
     let talk = ConversationRequest {
@@ -52,7 +52,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: ConversationTimes) -> S
         notice: None,
         planned: &planned,
         environment: &environment,
-        errand: &errand,
+        workload: &workload,
         name: None,
         model: Model::Script(script),
         mode: EgressMode::Enforce,

@@ -2,7 +2,7 @@
 
 use super::KeptAt;
 use super::defaults::Capacity;
-use belljar_contract::{AbsPath, Access, Errand, GuestGuard, OsText, Plan};
+use belljar_contract::{AbsPath, Access, GuestGuard, OsText, Plan, Workload};
 use std::path::Path;
 
 /// A part of the system's root that is shown inside.
@@ -62,7 +62,7 @@ pub struct Lowering<'a> {
     /// The plan to lower.
     pub plan: &'a Plan,
     /// The agent or the command that is to be started.
-    pub workload: &'a Errand,
+    pub workload: &'a Workload,
     /// The machine that it is lowered for.
     pub machine: &'a Machine,
     /// Whether the workload gets a terminal.

@@ -8,7 +8,7 @@ use super::shared::needs::{OwnMechanisms, controls};
 use super::tests::{machine, plan};
 use super::*;
 use belljar_contract::{
-    Errand, GuestBounds, GuestEnd, GuestOrder, LimitKind, Limits, Need, OsText, RunFiles, WorkspaceMode,
+    GuestBounds, GuestEnd, GuestOrder, LimitKind, Limits, Need, OsText, RunFiles, Workload, WorkspaceMode,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -129,7 +129,7 @@ impl Launched for StubCommand {
 }
 
 fn lowered(plan: &Plan) -> Result<Launch, BackendError> {
-    let workload = Errand::Command(vec![OsText::new("four").unwrap()]);
+    let workload = Workload::Command(vec![OsText::new("four").unwrap()]);
     lower_by(with_stub, &Lowering { plan, workload: &workload, machine: &machine(), terminal: false })
 }
 
@@ -141,7 +141,7 @@ fn stream() -> StreamEnd {
 fn a_backend_of_its_own_file_and_one_line_is_lowered_and_launched() {
     let plan = plan(KIND);
     let launch = lowered(&plan).unwrap();
-    let needs: BTreeSet<Need> = plan.needs(&Errand::Command(Vec::new())).into_iter().collect();
+    let needs: BTreeSet<Need> = plan.needs(&Workload::Command(Vec::new())).into_iter().collect();
     let met: BTreeSet<Need> = launch.controls.iter().map(|control| control.need).collect();
     assert_eq!(met, needs);
     let default = |kind| launch.defaults.iter().find(|default| default.limit == kind).unwrap();

@@ -2,9 +2,9 @@
 
 use super::*;
 use belljar_contract::{
-    Access, AgentName, ByteSize, Cpus, Credential, Egress, EgressRule, Errand, HomeMode, HostName,
-    HostPattern, Instance, InstanceKey, Limits, Made, Mount, MountSource, Need, PLAN_FORMAT, Plan, Port,
-    Purpose, RuleEffect, SshEntry, Workspace, WorkspaceMode,
+    Access, AgentName, ByteSize, Cpus, Credential, Egress, EgressRule, HomeMode, HostName, HostPattern,
+    Instance, InstanceKey, Limits, Made, Mount, MountSource, Need, PLAN_FORMAT, Plan, Port, Purpose,
+    RuleEffect, SshEntry, Workload, Workspace, WorkspaceMode,
 };
 use std::collections::BTreeSet;
 
@@ -99,7 +99,7 @@ fn modes() -> [WorkspaceMode; 3] {
 
 #[test]
 fn every_need_is_met_refused_or_openly_unmet() {
-    let workloads = [Errand::Agent(Vec::new()), Errand::Command(Vec::new())];
+    let workloads = [Workload::Agent(Vec::new()), Workload::Command(Vec::new())];
     for backend in [BackendKind::Host, BackendKind::Bwrap, BackendKind::Container] {
         for (workload, mode) in workloads.iter().flat_map(|workload| modes().map(|mode| (workload, mode))) {
             for mut plan in [plan(backend), greedy(backend)] {
@@ -129,7 +129,7 @@ fn every_need_is_met_refused_or_openly_unmet() {
 
 fn lower_host(mounts: Vec<Mount>) -> Result<Launch, BackendError> {
     let plan = Plan { mounts, ..plan(BackendKind::Host) };
-    let workload = Errand::Command(vec![belljar_contract::OsText::new("ls").unwrap()]);
+    let workload = Workload::Command(vec![belljar_contract::OsText::new("ls").unwrap()]);
     lower(&Lowering { plan: &plan, workload: &workload, machine: &machine(), terminal: false })
 }
 

@@ -100,7 +100,7 @@ pub struct Scan {
     pub links: Vec<PathBuf>,
     /// What was not looked at.
     pub unseen: Vec<Unseen>,
-    pub(super) seen: BTreeMap<PathBuf, Seen>,
+    pub(super) seen: BTreeMap<PathBuf, SeenFile>,
     pub(super) aliases: Vec<Alias>,
     /// Files that are used outside because somebody named them.
     pub(super) named: Vec<PathBuf>,
@@ -109,24 +109,24 @@ pub struct Scan {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenFile {
     pub(super) class: Class,
-    pub(super) mark: Mark,
+    pub(super) mark: StatusMark,
     /// The settings of a git configuration that are not known to be harmless, where all readers agree on them.
     pub(super) powers: Option<Vec<GitSetting>>,
 }
 
 /// What tells one state of an entry from another. Directories have no times: they change with their entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct StatusMark {
     identity: Identity,
     times: Option<(u64, Time, Time)>,
 }
 
-impl Mark {
+impl StatusMark {
     fn of(status: &Status) -> Self {
         let times = (status.size, status.modified, status.changed);
-        Mark { identity: status.identity, times: (status.kind != Kind::Directory).then_some(times) }
+        StatusMark { identity: status.identity, times: (status.kind != Kind::Directory).then_some(times) }
     }
 }
 
@@ -284,8 +284,11 @@ impl Walk<'_> {
                 continue;
             }
             let status = || directory.status(name);
-            let entry =
-                Entry { path: path.join(name), place: place.as_ref().map(|place| place.join(name)), hit };
+            let entry = ScannedEntry {
+                path: path.join(name),
+                place: place.as_ref().map(|place| place.join(name)),
+                hit,
+            };
             match kind {
                 Kind::Directory => {
                     let inherited = hit.filter(|hit| hit.extent == Extent::Subtree).or(*inherited);
@@ -293,7 +296,7 @@ impl Walk<'_> {
                         let covered = at.inherited.is_some_and(|hit| hit.grade == Grade::Guarded);
                         self.note(&entry, status(), covered);
                     }
-                    let Entry { path, place, .. } = entry;
+                    let ScannedEntry { path, place, .. } = entry;
                     pending.push(Pending { path, place, inherited });
                 }
                 Kind::Symlink => self.link(entry, status(), directory.link_target(name)),
@@ -324,7 +327,7 @@ impl Walk<'_> {
         own.into_iter().chain(inherited).max_by_key(|hit| hit.grade)
     }
 
-    fn note(&mut self, entry: &Entry, status: Result<Status, Errno>, covered: bool) {
+    fn note(&mut self, entry: &ScannedEntry, status: Result<Status, Errno>, covered: bool) {
         let Some(Hit { grade, why, .. }) = entry.hit else { return };
         let Ok(status) = status else { return };
         if grade == Grade::Guarded && !covered {
@@ -361,7 +364,7 @@ impl Walk<'_> {
         }
     }
 
-    fn link(&mut self, entry: Entry, status: Result<Status, Errno>, target: Result<PathBuf, Errno>) {
+    fn link(&mut self, entry: ScannedEntry, status: Result<Status, Errno>, target: Result<PathBuf, Errno>) {
         let Ok(target) = target else { return };
         let mut passed = Vec::new();
         match (follow_noting(&entry.path, &target, self.tree, &mut passed), entry.hit) {
@@ -384,7 +387,7 @@ impl Walk<'_> {
     }
 
     /// What builds fill is only watched, because nobody works there. Through a link from outside somebody does.
-    fn out_of_build_output(&mut self, entry: Entry, leads_to: PathBuf) {
+    fn out_of_build_output(&mut self, entry: ScannedEntry, leads_to: PathBuf) {
         let is_output = |path: &Path| path.iter().any(|name| BUILD_OUTPUT.iter().any(|known| name == *known));
         let place = entry.place.unwrap_or(entry.path);
         let is_directory =
@@ -402,12 +405,12 @@ impl Walk<'_> {
     fn see(&mut self, path: PathBuf, class: Class, status: Result<Status, Errno>) {
         // What is gone by now is not there.
         let Ok(status) = status else { return };
-        let mark = Mark::of(&status);
+        let mark = StatusMark::of(&status);
         let class = match self.out.seen.remove(&path) {
             Some(before) => belljar_class::stronger(before.class, class),
             None => class,
         };
-        self.out.seen.insert(path, Seen { class, mark, powers: None });
+        self.out.seen.insert(path, SeenFile { class, mark, powers: None });
     }
 
     /// What a configuration of git names counts as lying where git looks by default.
@@ -492,7 +495,7 @@ impl Walk<'_> {
 
     fn named_at(&mut self, path: PathBuf, status: Status) {
         let hit = Hit { grade: Grade::Guarded, why: USED_OUTSIDE, extent: Extent::Entry };
-        self.note(&Entry { path, place: None, hit: Some(hit) }, Ok(status), false);
+        self.note(&ScannedEntry { path, place: None, hit: Some(hit) }, Ok(status), false);
     }
 
     /// A file that is named by a way with links: where it is counts as named, too.
@@ -539,7 +542,7 @@ impl Walk<'_> {
             };
             // The top itself cannot be read-only; what is in it is looked at.
             if !leads_to.as_os_str().is_empty() {
-                let entry = Entry { path: leads_to.clone(), place: Some(place.clone()), hit };
+                let entry = ScannedEntry { path: leads_to.clone(), place: Some(place.clone()), hit };
                 self.note(&entry, Ok(status), false);
             }
             if status.kind == Kind::Directory {
@@ -549,7 +552,7 @@ impl Walk<'_> {
     }
 }
 
-struct Entry {
+struct ScannedEntry {
     path: PathBuf,
     place: Option<PathBuf>,
     hit: Option<Hit>,

@@ -19,7 +19,7 @@ struct ProfileFile {
     provider_tools: Vec<String>,
     credentials: Vec<String>,
     reserved_env: Vec<String>,
-    skill_folders: Vec<String>,
+    skill_directories: Vec<String>,
     plugin_marks: Vec<String>,
     plugin_records: Vec<String>,
     plugin_mcp_files: Vec<String>,
@@ -127,7 +127,7 @@ pub(super) fn parse(harness: &'static str, text: &str) -> Result<HarnessProfile,
             .into_iter()
             .map(|entry| SharedEntry { name: entry.name, why: entry.why })
             .collect(),
-        skill_folders: file.skill_folders,
+        skill_directories: file.skill_directories,
         plugin_marks: file.plugin_marks,
         plugin_records: file.plugin_records,
         plugin_mcp_files: file.plugin_mcp_files,

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
 pub(super) struct Untaken {
-    messages: VecDeque<(MessageId, Kind)>,
+    messages: VecDeque<(MessageId, UntakenKind)>,
     /// Whether the turn that runs began with, or absorbed, a message that was repeated.
     echoed_in_turn: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum UntakenKind {
     Words,
     /// Begins with a `/`. The agent answers some of these itself.
     Command,
@@ -19,7 +19,7 @@ enum Kind {
 
 impl Untaken {
     pub fn sent(&mut self, message: &UserMessage) {
-        let kind = if message.text.starts_with('/') { Kind::Command } else { Kind::Words };
+        let kind = if message.text.starts_with('/') { UntakenKind::Command } else { UntakenKind::Words };
         self.messages.push_back((message.id.clone(), kind));
     }
 
@@ -36,7 +36,7 @@ impl Untaken {
     pub fn turn_ended(&mut self, is_error: bool) -> Option<MessageId> {
         let echoed = std::mem::take(&mut self.echoed_in_turn);
         let (_, kind) = self.messages.front()?;
-        let silent = *kind == Kind::Command || is_error;
+        let silent = *kind == UntakenKind::Command || is_error;
         if echoed || !silent {
             return None;
         }

@@ -14,7 +14,7 @@ use crate::birth::Birth;
 use rustix::process::{Pid, Signal};
 
 pub use hierarchy::{Controller, Hierarchy, Mode, Unified};
-use tree::{Directory, Motion};
+use tree::{GroupDirectory, Motion};
 
 /// Why a leaf could not be made or used.
 #[derive(Debug, thiserror::Error)]
@@ -141,7 +141,7 @@ impl Limits {
 #[derive(Debug)]
 pub struct Found {
     name: String,
-    directories: Vec<Directory>,
+    directories: Vec<GroupDirectory>,
 }
 
 impl Found {
@@ -154,7 +154,7 @@ impl Found {
     /// Where it is; one of its directories, where it has several.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
-        self.directories.first().map(Directory::path)
+        self.directories.first().map(GroupDirectory::path)
     }
 
     /// Returns whether no process is in it. One that was removed since it was found is empty.
@@ -217,7 +217,7 @@ pub fn probe() -> Result<Support, CgroupError> {
 pub fn confirm(pid: Pid, limits: &Limits) -> Result<(), CgroupError> {
     let groups = Hierarchy::of(pid).map_err(CgroupError::Detect)?;
     limits.controllers().iter().try_for_each(|controller| {
-        let directory = Directory::of(&groups, *controller);
+        let directory = GroupDirectory::of(&groups, *controller);
         directory.ok_or(CgroupError::NoController { controller: *controller })?.holds(limits)
     })
 }
@@ -225,7 +225,7 @@ pub fn confirm(pid: Pid, limits: &Limits) -> Result<(), CgroupError> {
 /// The groups of a process that somebody else made, to be looked at later.
 #[derive(Debug)]
 pub struct Groups {
-    directories: Vec<(Controller, Directory)>,
+    directories: Vec<(Controller, GroupDirectory)>,
 }
 
 impl Groups {
@@ -235,7 +235,7 @@ impl Groups {
     /// Fails without `/proc`, or if the process is gone.
     pub fn of(pid: Pid) -> Result<Self, CgroupError> {
         let groups = Hierarchy::of(pid).map_err(CgroupError::Detect)?;
-        let held = |controller| Some((controller, Directory::of(&groups, controller)?));
+        let held = |controller| Some((controller, GroupDirectory::of(&groups, controller)?));
         Ok(Self {
             directories: [Controller::Memory, Controller::Pids].into_iter().filter_map(held).collect(),
         })
@@ -244,7 +244,8 @@ impl Groups {
     /// The controllers whose limits were reached so far.
     #[must_use]
     pub fn reached(&self) -> Vec<Controller> {
-        let reached = |(controller, directory): &&(Controller, Directory)| directory.reached(*controller);
+        let reached =
+            |(controller, directory): &&(Controller, GroupDirectory)| directory.reached(*controller);
         self.directories.iter().filter(reached).map(|(controller, _)| *controller).collect()
     }
 }
@@ -252,7 +253,7 @@ impl Groups {
 /// A group of our own. Dropping it kills what is in it and removes it.
 #[derive(Debug)]
 pub struct Leaf {
-    directories: Vec<Directory>,
+    directories: Vec<GroupDirectory>,
 }
 
 impl Leaf {
@@ -294,7 +295,7 @@ impl Leaf {
             return Err(CgroupError::Name { name: prefix.to_owned() });
         }
         let hierarchy = Hierarchy::detect().map_err(CgroupError::Detect)?;
-        let mut found = std::collections::BTreeMap::<String, Vec<Directory>>::new();
+        let mut found = std::collections::BTreeMap::<String, Vec<GroupDirectory>>::new();
         for (name, directory) in tree::find(&hierarchy, prefix) {
             found.entry(name).or_default().push(directory);
         }
@@ -357,7 +358,7 @@ impl Leaf {
 
     /// The directories of the leaf.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.directories.iter().map(Directory::path)
+        self.directories.iter().map(GroupDirectory::path)
     }
 
     /// Ends every process in the leaf and waits, up to the deadline, until none is left.
@@ -367,7 +368,7 @@ impl Leaf {
     pub fn kill_all(&self, within: Duration) -> Result<(), CgroupError> {
         let until = Instant::now() + within;
         // A frozen group cannot fork away from the signals; a killed one need not be frozen.
-        if !self.directories.iter().any(Directory::kill_at_once) {
+        if !self.directories.iter().any(GroupDirectory::kill_at_once) {
             self.directories.iter().for_each(|directory| directory.set(Motion::Frozen));
         }
         loop {

@@ -33,7 +33,7 @@ pub(super) enum Motion {
 
 /// One directory of a leaf.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct GroupDirectory {
     path: PathBuf,
     version: Version,
 }
@@ -82,7 +82,7 @@ fn words(file: &Path) -> Vec<String> {
 }
 
 /// Directories below the groups of this process, or above it in version 2, whose names begin with `prefix`.
-pub(super) fn find(hierarchy: &Hierarchy, prefix: &str) -> Vec<(String, Directory)> {
+pub(super) fn find(hierarchy: &Hierarchy, prefix: &str) -> Vec<(String, GroupDirectory)> {
     let v1 = hierarchy.v1.iter().map(|(controller, parent)| (parent.clone(), Version::V1(*controller)));
     let v2 = hierarchy.v2.iter().flat_map(|unified| {
         let groups = unified.own.ancestors().take_while(|group| group.starts_with(&unified.mount));
@@ -94,7 +94,7 @@ pub(super) fn find(hierarchy: &Hierarchy, prefix: &str) -> Vec<(String, Director
         for entry in std::fs::read_dir(&parent).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with(prefix) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                found.push((name, Directory { path: entry.path(), version: version.clone() }));
+                found.push((name, GroupDirectory { path: entry.path(), version: version.clone() }));
             }
         }
     }
@@ -102,19 +102,19 @@ pub(super) fn find(hierarchy: &Hierarchy, prefix: &str) -> Vec<(String, Director
 }
 
 impl Place {
-    pub(super) fn create(self, name: &str) -> Result<Directory, CgroupError> {
+    pub(super) fn create(self, name: &str) -> Result<GroupDirectory, CgroupError> {
         let path = self.parent.join(name);
         std::fs::create_dir(&path).map_err(|cause| CgroupError::Create { path: path.clone(), cause })?;
-        Ok(Directory { path, version: self.version })
+        Ok(GroupDirectory { path, version: self.version })
     }
 }
 
-impl Directory {
+impl GroupDirectory {
     /// The group that rules a controller for a process that is in these.
     pub(super) fn of(groups: &Hierarchy, controller: Controller) -> Option<Self> {
         match groups.v1.get(&controller) {
-            Some(path) => Some(Directory { path: path.clone(), version: Version::V1(controller) }),
-            None => groups.v2.as_ref().map(|unified| Directory {
+            Some(path) => Some(GroupDirectory { path: path.clone(), version: Version::V1(controller) }),
+            None => groups.v2.as_ref().map(|unified| GroupDirectory {
                 path: unified.own.clone(),
                 version: Version::V2(vec![controller]),
             }),

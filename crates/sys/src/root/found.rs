@@ -5,7 +5,7 @@
 //! image are left out like the places of other parts, so that nothing is shown but the image. A piece is shown without
 //! what is mounted below it; the kernel refuses to show one that something was mounted on after all.
 
-use super::{CWD, Kind, PLAIN, Root, RootError, Writing, close, refused};
+use super::{CWD, PLAIN, PointKind, Root, RootError, Writing, close, refused};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
@@ -51,9 +51,9 @@ impl Root {
                 self.directory(&path, 0o755)?;
                 self.entries(&path, left_out)?;
             } else if kind.is_dir() {
-                self.piece(&path, Kind::Directory)?;
+                self.piece(&path, PointKind::Directory)?;
             } else if kind.is_file() {
-                self.piece(&path, Kind::File)?;
+                self.piece(&path, PointKind::File)?;
             } else if kind.is_symlink() && !divided {
                 let to = fs::read_link(&path).map_err(|error| cannot("read the link", &path, &error))?;
                 self.link(&path, &to)?;
@@ -63,7 +63,7 @@ impl Root {
         Ok(())
     }
 
-    fn piece(&self, path: &Path, kind: Kind) -> Result<(), RootError> {
+    fn piece(&self, path: &Path, kind: PointKind) -> Result<(), RootError> {
         let shown = alone(path).map_err(refused("show", path))?;
         close(&shown, path, Writing::Refused, PLAIN)?;
         self.cover(&shown, path, kind)

@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible_name};
 use belljar_runner::changes::{
-    ApplyMode, Aside, BranchRequest, Branched, Consent, KeptChanges, KeptRepository, NewBranch, bad_branch,
+    ApplyMode, KeptLayer, BranchRequest, Branched, Consent, KeptChanges, KeptRepository, NewBranch, bad_branch,
     short_ref,
 };
 use serde_json::json;
@@ -35,7 +35,7 @@ pub struct AsBranch<'a> {
 }
 
 impl AsBranch<'_> {
-    pub fn run(&self, aside: &Aside, output: &Output) -> Result<ExitCode, CliError> {
+    pub fn run(&self, kept_layer: &KeptLayer, output: &Output) -> Result<ExitCode, CliError> {
         let meant = match self.options.paths.as_slice() {
             [] => None,
             [one] => Some(self.naming.reference(one)?),
@@ -53,7 +53,7 @@ impl AsBranch<'_> {
         };
         let name = visible_name(self.name);
         let invalid = |message: String| CliError::new(ExitCode::Invalid, message);
-        match aside.make_branch(&request)? {
+        match kept_layer.make_branch(&request)? {
             Branched::Made(made) => Ok(self.made(&made, output)),
             Branched::Refused(refused) => {
                 let exit = ExitCode::Failed;
@@ -65,7 +65,7 @@ impl AsBranch<'_> {
                 }
                 for refused in &refused {
                     output.say(&format!(
-                        "left aside: {}: {}",
+                        "not applied: {}: {}",
                         shown(&refused.path),
                         reason(refused, self.options)
                     ));

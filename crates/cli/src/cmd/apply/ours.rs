@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::changes::{
-    ApplyMode, ApplyRequest, Aside, Consent, EntryKind, KeptChanges, OnConflict, Refused, RefusedBecause,
+    ApplyMode, ApplyRequest, KeptLayer, Consent, EntryKind, KeptChanges, OnConflict, Refused, RefusedBecause,
     Selection,
 };
 use serde_json::json;
@@ -22,13 +22,13 @@ pub struct Ours<'a> {
 }
 
 impl Ours<'_> {
-    pub fn keep(&self, aside: Aside, output: &Output) -> Result<ExitCode, CliError> {
+    pub fn keep(&self, kept_layer: KeptLayer, output: &Output) -> Result<ExitCode, CliError> {
         let Self { found, selection, mode, options } = *self;
         // What else would stop them does not matter here.
         let to = found.files.iter().map(|change| change.path.clone()).collect();
         let (consent, on_conflict) = (Consent { to, ..Consent::default() }, OnConflict::Merge);
         let request = ApplyRequest { selection, consent: &consent, on_conflict, mode: ApplyMode::DryRun };
-        let (planned, _signal) = aside.apply(&request)?;
+        let (planned, _signal) = kept_layer.apply(&request)?;
         let conflicts = planned.refused.into_iter().filter(|refused| is_conflict(&refused.why));
         let both = conflicts.map(|refused| refused.path).chain(planned.merged);
         let is_directory = |path: &PathBuf| {
@@ -48,13 +48,13 @@ impl Ours<'_> {
             ApplyMode::DryRun => ours.into_iter().collect(),
             ApplyMode::Write if ours.is_empty() => Vec::new(),
             ApplyMode::Write => {
-                let done = aside.discard(&Selection::Paths(ours))?;
+                let done = kept_layer.discard(&Selection::Paths(ours))?;
                 refused.extend(done.refused);
                 done.discarded
             }
         };
-        let source = aside.source().clone();
-        aside.close()?;
+        let source = kept_layer.source().clone();
+        kept_layer.close()?;
         let exit = if refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
         let dry_run = mode == ApplyMode::DryRun;
         if output.json {
@@ -72,7 +72,7 @@ impl Ours<'_> {
             }
         }
         for refused in &refused {
-            output.say(&format!("left aside: {}: {}", shown(&refused.path), reason(refused, options)));
+            output.say(&format!("not applied: {}: {}", shown(&refused.path), reason(refused, options)));
         }
         match others {
             0 => {}

@@ -3,13 +3,13 @@
 use super::{Options, shown};
 use crate::error::CliError;
 use belljar_contract::{AbsPath, ExitCode};
-use belljar_runner::changes::{Aside, KeptChanges, KeptRepository, Presence, Selection};
+use belljar_runner::changes::{KeptChanges, KeptLayer, KeptRepository, Presence, Selection};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Turns what was named on the command line into paths of changes.
 pub struct Naming<'a> {
-    pub aside: &'a Aside,
+    pub kept_layer: &'a KeptLayer,
     pub found: &'a KeptChanges,
     pub options: &'a Options,
     pub directory: &'a AbsPath,
@@ -113,7 +113,7 @@ impl Naming<'_> {
 
     /// Relative to the project; outside it absolute.
     fn resolved(&self, named: &Path) -> PathBuf {
-        let source = self.aside.source().as_path();
+        let source = self.kept_layer.source().as_path();
         let mut out = PathBuf::new();
         for part in self.directory.as_path().join(named).components() {
             match part {

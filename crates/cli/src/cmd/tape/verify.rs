@@ -2,7 +2,7 @@ use crate::cmd::agree::{AgreeOptions, Agreeing};
 use crate::cmd::scenario_options::failure;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, AskedWalls, Envelope, ExitCode, visible};
+use belljar_contract::{AbsPath, SandboxChoice, Envelope, ExitCode, visible};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{Consent, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
@@ -35,9 +35,9 @@ pub struct TapeVerifyArgs {
 
 pub fn run(args: &TapeVerifyArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let tapes = super::tapes(&args.paths, environment)?;
-    let walls = AskedWalls::default();
+    let sandbox = SandboxChoice::default();
     let used_for = TrialUse::Inspect;
-    let agreeing = Agreeing { options: &args.agree, walls: &walls, used_for, environment, output };
+    let agreeing = Agreeing { options: &args.agree, sandbox: &sandbox, used_for, environment, output };
     let opened: Vec<_> = tapes.iter().map(|path| (path, open(path, &agreeing))).collect();
     let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|opened| &opened.trial));
     let consent = agreeing.ask(trials)?;

@@ -401,7 +401,7 @@ if pid == 0:
         env.update({name: proxy for name in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')})
         open(os.path.dirname(env['SSL_CERT_FILE']) + '/own.key', 'w').write('-----BEGIN PRIVATE KEY-----')
     os.chdir(spec['directory'])
-    # Without walls the prober lies where it was installed.
+    # Without sandbox the prober lies where it was installed.
     if len(sys.argv) > 3 and spec['program'].startswith('/opt/belljar/'): spec['program'] = sys.argv[3]
     os.execvpe(spec['program'], spec['argv'], env)
 for fd in fds: os.close(fd)

@@ -1,7 +1,9 @@
 //! The mapping between names and synthetic addresses.
 
 use super::dns::Found;
-use belljar_contract::{Destination, Door, Doors, EgressPolicy, Host, HostName, Port};
+use belljar_contract::{
+    Destination, EgressPolicy, Host, HostName, Port, SyntheticAddress, SyntheticAddresses,
+};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
@@ -15,7 +17,7 @@ pub(super) struct AddressMap {
 }
 
 impl AddressMap {
-    pub(super) fn new(assigned: &Doors) -> Self {
+    pub(super) fn new(assigned: &SyntheticAddresses) -> Self {
         let mut map = Self {
             addresses: HashMap::new(),
             names: HashMap::new(),
@@ -23,7 +25,7 @@ impl AddressMap {
             spare_ports: Vec::new(),
         };
         // In reverse, so that the first spare address is assigned first.
-        for Door { address, name, ports } in assigned.doors.iter().rev() {
+        for SyntheticAddress { address, name, ports } in assigned.addresses.iter().rev() {
             match name {
                 Some(name) => map.assign(name.clone(), *address),
                 None => {
@@ -88,8 +90,8 @@ mod tests {
         ];
         let egress = Egress { model: true, rules };
         let policy = EgressPolicy::new(&egress);
-        let assigned = Doors::of(&egress);
-        let spare = assigned.doors.len() - 1;
+        let assigned = SyntheticAddresses::of(&egress);
+        let spare = assigned.addresses.len() - 1;
         let mut map = AddressMap::new(&assigned);
         let mut find = |name: &str| map.find(&HostName::new(name).unwrap(), &policy);
         assert_eq!(find("a.test"), Found::At(Ipv4Addr::new(198, 18, 0, 1)));

@@ -11,7 +11,7 @@ use super::refusal::{Refusal, RefusedTarget};
 use super::tunnel::{self, TunnelProtocol};
 use super::{ProxyError, ProxyState, adopt};
 use addresses::AddressMap;
-use belljar_contract::{Destination, Doors, EgressRefusal, EgressWay, Host, HostName, Port};
+use belljar_contract::{Destination, EgressRefusal, EgressWay, Host, HostName, Port, SyntheticAddresses};
 use dns::Found;
 use std::collections::HashSet;
 use std::io;
@@ -27,7 +27,7 @@ const LOGGED_LOOKUPS_LIMIT: usize = 256;
 /// Sockets for transparent proxying. They are bound already, perhaps in another network namespace.
 pub struct TransparentListeners {
     /// Which synthetic address belongs to which name.
-    pub addresses: Doors,
+    pub addresses: SyntheticAddresses,
     /// Listeners on the synthetic addresses.
     pub listeners: Vec<std::net::TcpListener>,
     /// The socket of the DNS server.

@@ -6,7 +6,7 @@ use super::handle::ContainerHandle;
 use super::image::{Rebuild, base_name};
 use crate::backend::tests::{machine, plan};
 use crate::backend::{Lowering, lower};
-use belljar_contract::{AbsPath, BackendKind, Errand, Launch, OsText};
+use belljar_contract::{AbsPath, BackendKind, Launch, OsText, Workload};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ fn launched(play: fn(&str, &str) -> Option<(u16, String)>) -> (EngineError, Vec<
 
 fn container() -> Launch {
     let plan = plan(BackendKind::Container);
-    let workload = Errand::Command(vec![OsText::new("true").unwrap()]);
+    let workload = Workload::Command(vec![OsText::new("true").unwrap()]);
     lower(&Lowering { plan: &plan, workload: &workload, machine: &machine(), terminal: false }).unwrap()
 }
 

@@ -9,8 +9,8 @@ use crate::backend::shared::listeners::with_allowed_hosts;
 use crate::backend::shared::needs::{OwnMechanisms, controls, no_agent};
 use crate::backend::shared::{root, texts};
 use belljar_contract::{
-    AbsPath, Access, BackendKind, BindSource, Container, ContainerImage, ContainerMount, Errand, Launch,
-    LaunchArgument, Limits, Need, OsText, RootPart, Unmet, WorkspaceMode,
+    AbsPath, Access, BackendKind, BindSource, Container, ContainerImage, ContainerMount, Launch,
+    LaunchArgument, Limits, Need, OsText, RootPart, Unmet, Workload, WorkspaceMode,
 };
 
 pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
@@ -23,8 +23,8 @@ pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<La
         None => ContainerImage::Empty(image::base_name()),
     };
     let wanted = match (&image, lowering.workload) {
-        (ContainerImage::Named(_), Errand::Agent(_)) => contents::wanted(&machine.interpreter),
-        (ContainerImage::Named(_), Errand::Command(_)) | (ContainerImage::Empty(_), _) => Vec::new(),
+        (ContainerImage::Named(_), Workload::Agent(_)) => contents::wanted(&machine.interpreter),
+        (ContainerImage::Named(_), Workload::Command(_)) | (ContainerImage::Empty(_), _) => Vec::new(),
     };
     let container = Container { image, mounts: mounts(&root, layers(lowering)), wanted };
     unmet.extend(unnameable(&container.mounts));

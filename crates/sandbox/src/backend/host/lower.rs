@@ -7,8 +7,8 @@ use crate::backend::registry::Backend;
 use crate::backend::shared::guest_spec::guest_spec;
 use crate::backend::shared::needs::{no_agent, no_image};
 use belljar_contract::{
-    AbsPath, Access, BackendKind, Control, Errand, GuestBounds, Launch, Made, Mount, MountSource, Need, Plan,
-    Unmet,
+    AbsPath, Access, BackendKind, Control, GuestBounds, Launch, Made, Mount, MountSource, Need, Plan, Unmet,
+    Workload,
 };
 
 /// What becomes of a need without a sandbox.
@@ -86,8 +86,8 @@ fn stand_in(mount: &Mount, lowering: &Lowering<'_>) -> Result<Vec<Made>, Unmet> 
         | MountSource::Devices
         | MountSource::Temporary => Vec::new(),
         MountSource::AgentProgram => match (&machine.agent, workload) {
-            (Some(agent), Errand::Agent(_)) => vec![Made::Link { at: target.clone(), to: agent.clone() }],
-            (Some(_) | None, Errand::Agent(_) | Errand::Command(_)) => Vec::new(),
+            (Some(agent), Workload::Agent(_)) => vec![Made::Link { at: target.clone(), to: agent.clone() }],
+            (Some(_) | None, Workload::Agent(_) | Workload::Command(_)) => Vec::new(),
         },
         MountSource::Workspace if *target == plan.workspace.source => Vec::new(),
         MountSource::Host(path) if path == target => Vec::new(),

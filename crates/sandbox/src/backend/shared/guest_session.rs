@@ -3,8 +3,8 @@
 use super::guest_root::PreparedRoot;
 use crate::backend::{Beginning, LaunchError, Launched, News, Running, StreamEnd, Streams};
 use belljar_contract::{
-    GUEST_LISTENERS_MAX, GUEST_REPORT_MAX, GuestBeginning, GuestLandlock, GuestOrder, GuestReport, GuestSpec,
-    GuestStream, GuestTerminal, GuestUsage, GuestVariable, GuestWall, Launch, LimitKind,
+    GUEST_LISTENERS_MAX, GUEST_REPORT_MAX, GuestBeginning, GuestLandlock, GuestOrder, GuestReport,
+    GuestRestriction, GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch, LimitKind,
 };
 use belljar_sys::message::{self, Bounds, MessageError};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -121,9 +121,9 @@ impl<H: Holder> Unsealed<H> {
             reached: Vec::new(),
             landlock: GuestLandlock {
                 abi: 0,
-                files: GuestWall::Missing,
-                signals: GuestWall::Missing,
-                abstract_sockets: GuestWall::Missing,
+                files: GuestRestriction::Missing,
+                signals: GuestRestriction::Missing,
+                abstract_sockets: GuestRestriction::Missing,
             },
         };
         if let Err(error) = session.seal(launch, root, variables, streams) {

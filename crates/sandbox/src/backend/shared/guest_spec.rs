@@ -5,8 +5,8 @@ use crate::backend::Lowering;
 use crate::backend::defaults::{self, ProcessLimit};
 use crate::backend::registry::Backend;
 use belljar_contract::{
-    EnvEntry, EnvSource, Errand, GUEST_PROTOCOL, GuestBeginning, GuestBounds, GuestFiles, GuestFilter,
-    GuestListener, GuestRoot, GuestSpec, GuestStream, GuestTerminal, GuestVariable, Limits, OsText, Plan,
+    EnvEntry, EnvSource, GUEST_PROTOCOL, GuestBeginning, GuestBounds, GuestFiles, GuestFilter, GuestListener,
+    GuestRoot, GuestSpec, GuestStream, GuestTerminal, GuestVariable, Limits, OsText, Plan, Workload,
 };
 
 /// How long processes have to end after SIGTERM.
@@ -44,16 +44,16 @@ fn text(bytes: &[u8]) -> Option<OsText> {
     OsText::new(bytes).ok()
 }
 
-fn argv(plan: &Plan, workload: &Errand) -> Vec<OsText> {
+fn argv(plan: &Plan, workload: &Workload) -> Vec<OsText> {
     match workload {
-        Errand::Agent(more) => {
+        Workload::Agent(more) => {
             let own = plan.argv.iter().filter_map(|word| text(word.as_bytes()));
             let prompt = plan.prompt.iter().filter_map(|prompt| text(prompt.argument.as_bytes()));
             // What the user adds on the command line takes the place of the first message.
             let prompt: Vec<OsText> = if more.is_empty() { prompt.collect() } else { Vec::new() };
             own.chain(more.iter().cloned()).chain(prompt).collect()
         }
-        Errand::Command(argv) => argv.clone(),
+        Workload::Command(argv) => argv.clone(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The sockets that the guest opens inside, where the supervisor answers.
 
 use crate::backend::Lowering;
-use belljar_contract::{Doors, Errand, GuestAddress, GuestListener, GuestSpec, OsText, Plan};
+use belljar_contract::{GuestAddress, GuestListener, GuestSpec, OsText, Plan, SyntheticAddresses, Workload};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The directory of the unix sockets.
@@ -26,7 +26,7 @@ pub(in crate::backend) fn listeners(lowering: &Lowering<'_>) -> Vec<GuestListene
         name: PROXY_LISTENER.to_owned(),
         at: GuestAddress::Tcp { address: PROXY_ADDRESS },
     };
-    let model = matches!(workload, Errand::Agent(_)) && plan.egress.model;
+    let model = matches!(workload, Workload::Agent(_)) && plan.egress.model;
     let wanted = [
         model.then(|| unix(MODEL_LISTENER, "model.sock")).flatten(),
         (!plan.ssh.is_empty()).then(|| unix(SSH_LISTENER, "ssh-agent.sock")).flatten(),
@@ -37,8 +37,8 @@ pub(in crate::backend) fn listeners(lowering: &Lowering<'_>) -> Vec<GuestListene
 
 /// Adds a listener for each address that an allowed host name resolves to inside.
 pub(in crate::backend) fn with_allowed_hosts(mut spec: GuestSpec, plan: &Plan) -> GuestSpec {
-    let listeners = Doors::of(&plan.egress).listeners();
-    spec.range = (!listeners.is_empty()).then_some(Doors::RANGE);
+    let listeners = SyntheticAddresses::of(&plan.egress).listeners();
+    spec.range = (!listeners.is_empty()).then_some(SyntheticAddresses::RANGE);
     spec.listeners.extend(listeners);
     spec
 }

@@ -1,7 +1,7 @@
 //! Which mechanism enforces each need, and needs that no backend meets.
 
 use crate::backend::{Lowering, defaults};
-use belljar_contract::{Control, Errand, Need, Plan, Unmet};
+use belljar_contract::{Control, Need, Plan, Unmet, Workload};
 
 /// What enforces a need, or why nothing does and what would help.
 pub(in crate::backend) type Mechanism = Result<&'static str, (&'static str, &'static str)>;
@@ -74,7 +74,7 @@ fn mechanism(need: Need, lowering: &Lowering<'_>, own: &OwnMechanisms) -> Mechan
 
 /// The agent is to be started and is not installed.
 pub(in crate::backend) fn no_agent(lowering: &Lowering<'_>) -> Option<Unmet> {
-    let missing = matches!(lowering.workload, Errand::Agent(_)) && lowering.machine.agent.is_none();
+    let missing = matches!(lowering.workload, Workload::Agent(_)) && lowering.machine.agent.is_none();
     missing.then(|| Unmet {
         need: Need::Model,
         why: format!("the agent {} is not installed, or not on PATH", lowering.plan.harness),

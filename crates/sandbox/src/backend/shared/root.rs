@@ -7,8 +7,8 @@
 use super::{etc, guest_inside, listeners};
 use crate::backend::{Lowering, Machine, SystemEntry};
 use belljar_contract::{
-    AbsPath, Access, BindSource, Doors, Errand, FileContent, Mount, MountSource, Plan, RootPart,
-    WorkspaceMode,
+    AbsPath, Access, BindSource, FileContent, Mount, MountSource, Plan, RootPart, SyntheticAddresses,
+    Workload, WorkspaceMode,
 };
 
 /// The parts of the root, in order.
@@ -74,7 +74,7 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
         // The system comes first, before anything of the plan.
         MountSource::System | MountSource::Image => {}
         MountSource::SyntheticEtc => {
-            let resolver = !Doors::of(&plan.egress).doors.is_empty();
+            let resolver = !SyntheticAddresses::of(&plan.egress).addresses.is_empty();
             for (path, text) in etc::files(&plan.home_directory, resolver) {
                 parts.own(path, |at| RootPart::File { at, content: FileContent::Text(text) });
             }
@@ -95,7 +95,7 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
             parts.0.push(RootPart::Memory { at, mode });
         }
         MountSource::AgentProgram => {
-            if let (Some(agent), Errand::Agent(_)) = (&machine.agent, lowering.workload) {
+            if let (Some(agent), Workload::Agent(_)) = (&machine.agent, lowering.workload) {
                 parts.bind(agent, target, Access::ReadOnly);
             }
         }

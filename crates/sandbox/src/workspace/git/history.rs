@@ -83,7 +83,7 @@ pub struct Carried {
 }
 
 /// What the class depends on beyond paths.
-pub(crate) struct Known<'a> {
+pub(crate) struct ClassContext<'a> {
     pub aliases: &'a [Alias],
     pub named: &'a [PathBuf],
     /// Where commits are checked out in the project.
@@ -91,7 +91,12 @@ pub(crate) struct Known<'a> {
 }
 
 /// Compares names.
-pub(super) fn compare(before: &Refs, after: &Refs, objects: &Objects, known: &Known<'_>) -> Vec<RefChange> {
+pub(super) fn compare(
+    before: &Refs,
+    after: &Refs,
+    objects: &Objects,
+    known: &ClassContext<'_>,
+) -> Vec<RefChange> {
     let names: BTreeSet<&Vec<u8>> = before.values.keys().chain(after.values.keys()).collect();
     let changed = names.into_iter().filter(|name| before.values.get(*name) != after.values.get(*name));
     let mut changes: Vec<RefChange> = changed
@@ -352,7 +357,7 @@ impl History<'_> {
 /// Looks for paths of the class in what commits change.
 struct Carrying<'a> {
     history: &'a History<'a>,
-    known: &'a Known<'a>,
+    known: &'a ClassContext<'a>,
     entries: usize,
     of: HashMap<ObjectId, Vec<Carried>>,
 }
@@ -460,7 +465,7 @@ impl Carrying<'_> {
 }
 
 /// An entry of one of two trees: its object, its permissions, and whether it is a tree.
-type Side = (ObjectId, u32, bool);
+type TreeSide = (ObjectId, u32, bool);
 
 /// The paths that differ between two trees, of whatever class.
 pub(super) fn differing(
@@ -476,7 +481,7 @@ pub(super) fn differing(
         }
         let content = |id: Option<ObjectId>| id.map(|id| objects.tree(&id)).transpose();
         let contents = [content(before)?.unwrap_or_default(), content(after)?.unwrap_or_default()];
-        let mut sides: BTreeMap<&[u8], [Option<Side>; 2]> = BTreeMap::new();
+        let mut sides: BTreeMap<&[u8], [Option<TreeSide>; 2]> = BTreeMap::new();
         for (side, content) in contents.iter().enumerate() {
             let entries = tree_entries(content, objects.hash).ok_or(ObjectError::Damaged)?;
             seen += entries.len();
@@ -493,8 +498,8 @@ pub(super) fn differing(
                 continue;
             }
             let path = at.join(OsStr::from_bytes(name));
-            let tree = |side: Option<Side>| side.filter(|side| side.2).map(|side| side.0);
-            let file = |side: Option<Side>| side.is_some_and(|side| !side.2);
+            let tree = |side: Option<TreeSide>| side.filter(|side| side.2).map(|side| side.0);
+            let file = |side: Option<TreeSide>| side.is_some_and(|side| !side.2);
             if file(one) || file(other) {
                 out.insert(path.clone());
             }
@@ -532,7 +537,7 @@ pub(super) fn files(
 
 /// A tree that is not checked out.
 pub(super) struct InTree<'a> {
-    pub known: &'a Known<'a>,
+    pub known: &'a ClassContext<'a>,
     /// Directories that look like repositories.
     pub repositories: &'a [PathBuf],
 }

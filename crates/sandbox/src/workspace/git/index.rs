@@ -45,7 +45,7 @@ impl HashLength {
 
 /// An entry, as far as its name is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct IndexEntry<'a> {
     /// Its path in the work tree. Never empty, absolute or leading out, and never in a git directory.
     pub path: &'a [u8],
     /// The work tree does not hold it on purpose.
@@ -85,7 +85,7 @@ pub enum IndexError {
 pub fn read(
     bytes: &[u8],
     hash: HashLength,
-    mut visit: impl FnMut(Entry<'_>) -> ControlFlow<()>,
+    mut visit: impl FnMut(IndexEntry<'_>) -> ControlFlow<()>,
 ) -> Result<(), IndexError> {
     let hash = hash.bytes();
     let content =
@@ -103,8 +103,8 @@ pub fn read(
     for _ in 0..count {
         let entry = cursor.entry(version, hash, &mut path)?;
         check(&path)?;
-        let Head { skip_worktree, gitlink, id, mode, stage } = entry;
-        if visit(Entry { path: &path, skip_worktree, gitlink, id, mode, stage }).is_break() {
+        let EntryHead { skip_worktree, gitlink, id, mode, stage } = entry;
+        if visit(IndexEntry { path: &path, skip_worktree, gitlink, id, mode, stage }).is_break() {
             return Ok(());
         }
     }
@@ -136,7 +136,7 @@ fn check(path: &[u8]) -> Result<(), IndexError> {
     Ok(())
 }
 
-struct Head<'a> {
+struct EntryHead<'a> {
     skip_worktree: bool,
     gitlink: bool,
     id: &'a [u8],
@@ -193,7 +193,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads an entry; `path` holds that of the entry before it, and that of this one afterwards.
-    fn entry(&mut self, version: u32, hash: usize, path: &mut Vec<u8>) -> Result<Head<'a>, IndexError> {
+    fn entry(&mut self, version: u32, hash: usize, path: &mut Vec<u8>) -> Result<EntryHead<'a>, IndexError> {
         let start = self.taken;
         let stat = self.take(STAT_LENGTH)?;
         let mode = stat[MODE_AT..MODE_AT + 4].try_into().map_err(|_length| IndexError::Damaged)?;
@@ -231,6 +231,6 @@ impl<'a> Cursor<'a> {
         }
         let stage = (flags >> 12 & 3) as u8;
         let skip_worktree = further & SKIP_WORKTREE != 0;
-        Ok(Head { skip_worktree, gitlink: kind == TYPE_GITLINK, id, mode, stage })
+        Ok(EntryHead { skip_worktree, gitlink: kind == TYPE_GITLINK, id, mode, stage })
     }
 }

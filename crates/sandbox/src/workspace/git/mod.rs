@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use belljar_sys::beneath::{Directory, Kind};
 
 pub use branch_name::bad_branch;
-pub(crate) use history::Known;
+pub(crate) use history::ClassContext;
 pub use history::{Carried, NewCommit, RefChange};
 pub(crate) use lost::note_lost;
 pub use object::ObjectId;
@@ -121,7 +121,7 @@ pub(crate) fn compare(
     (indexes_before, indexes_after): (&Indexes, &Indexes),
     own: &Path,
     objects: &Objects,
-    known: &Known<'_>,
+    known: &ClassContext<'_>,
 ) -> RepositoryChanges {
     let mut out =
         RepositoryChanges { refs: history::compare(before, after, objects, known), ..Default::default() };

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::history::{Carried, InTree, Known};
-use super::index::{self, Entry, HashLength};
+use super::history::{Carried, ClassContext, InTree};
+use super::index::{self, HashLength, IndexEntry};
 use super::object::ObjectId;
 use super::refs::GitFiles;
 use super::store::Objects;
@@ -37,7 +37,7 @@ impl Index {
 
     pub(crate) fn parse(bytes: &[u8], hash: HashLength) -> Self {
         let mut staged = Staged::new();
-        let read = index::read(bytes, hash, |Entry { path, id, mode, stage, .. }| {
+        let read = index::read(bytes, hash, |IndexEntry { path, id, mode, stage, .. }| {
             staged.insert((path.to_vec(), stage), (mode, id.to_vec()));
             ControlFlow::Continue(())
         });
@@ -77,7 +77,7 @@ pub(super) fn compare(
     (before, after): (&Indexes, &Indexes),
     own: &Path,
     objects: &Objects,
-    known: &Known<'_>,
+    known: &ClassContext<'_>,
     out: &mut RepositoryChanges,
 ) {
     let none = Index::absent();
@@ -104,7 +104,7 @@ pub(super) fn compare(
 }
 
 /// What of an index this machine would execute, or leads out, and was not there before.
-fn class(before: &Staged, after: &Staged, objects: &Objects, known: &Known<'_>) -> Vec<Carried> {
+fn class(before: &Staged, after: &Staged, objects: &Objects, known: &ClassContext<'_>) -> Vec<Carried> {
     let repositories: Vec<PathBuf> =
         repositories(after).into_iter().map(|directory| known.at.join(directory)).collect();
     let mut out = Vec::new();

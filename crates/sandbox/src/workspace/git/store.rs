@@ -392,7 +392,7 @@ impl Pack {
     }
 
     /// The kind, the size and where the stream begins; for a difference, what it is to.
-    fn head(&self, offset: u64) -> Result<Head, ObjectError> {
+    fn head(&self, offset: u64) -> Result<PackedHead, ObjectError> {
         let mut bytes = [0; 64];
         let room = self.pack_size.checked_sub(offset).ok_or(ObjectError::Damaged)?.min(64);
         let bytes = &mut bytes[..room as usize];
@@ -439,10 +439,10 @@ impl Pack {
             }
             _ => return Err(ObjectError::Damaged),
         };
-        Ok(Head { to, size, stream: offset + used as u64 })
+        Ok(PackedHead { to, size, stream: offset + used as u64 })
     }
 
-    fn stream(&self, head: &Head, limit: u64, left: &Cell<u64>) -> Result<Vec<u8>, ObjectError> {
+    fn stream(&self, head: &PackedHead, limit: u64, left: &Cell<u64>) -> Result<Vec<u8>, ObjectError> {
         if head.size > limit {
             return Err(ObjectError::TooLarge);
         }
@@ -525,7 +525,7 @@ impl Pack {
     }
 }
 
-struct Head {
+struct PackedHead {
     to: To,
     size: u64,
     stream: u64,

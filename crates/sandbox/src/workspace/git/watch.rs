@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use belljar_sys::Errno;
 use belljar_sys::beneath::Directory;
 
-use super::{Indexes, Known, PlainFiles, Refs, RepositoryChanges, compare, hash_length, indexes, objects};
+use super::{
+    ClassContext, Indexes, PlainFiles, Refs, RepositoryChanges, compare, hash_length, indexes, objects,
+};
 use crate::workspace::Scan;
 use crate::workspace::overlay::Place;
 
@@ -43,7 +45,7 @@ impl RepositoryWatch {
         let files = PlainFiles(&directory);
         let hash = hash_length(&files)?;
         let after = Refs::read(&files, own);
-        let known = Known { aliases: &scan.aliases, named: &scan.named, at: Path::new("") };
+        let known = ClassContext { aliases: &scan.aliases, named: &scan.named, at: Path::new("") };
         let objects = objects(Some(&directory), None, hash);
         let (none, now) = (Indexes::new(), indexes(&files, &after.tops, hash));
         let before = before.as_ref().unwrap_or(&none);

@@ -70,16 +70,16 @@ impl Overlay {
         let parent = |task: &Task<'_>| task.change.path.parent().map(Path::to_owned).unwrap_or_default();
         self.begin_apply(tasks.iter().map(parent).collect())?;
         let deleted = |task: &&Task<'_>| task.change.kind == ChangeKind::Deleted;
-        let deletions = tasks.iter().rev().filter(deleted).map(|task| (task, Deed::Delete));
-        let writes = tasks.iter().filter(|task| !deleted(task)).map(|task| (task, Deed::Write));
+        let deletions = tasks.iter().rev().filter(deleted).map(|task| (task, FileAct::Delete));
+        let writes = tasks.iter().filter(|task| !deleted(task)).map(|task| (task, FileAct::Write));
         for (task, deed) in deletions.chain(writes) {
             if stop() {
                 work.out.stopped = true;
                 break;
             }
             match deed {
-                Deed::Delete => work.delete(task),
-                Deed::Write => work.write(task),
+                FileAct::Delete => work.delete(task),
+                FileAct::Write => work.write(task),
             }
         }
         work.finish_directories();
@@ -111,7 +111,7 @@ fn path_of(task: &Task<'_>) -> PathBuf {
 }
 
 #[derive(Clone, Copy)]
-enum Deed {
+enum FileAct {
     Delete,
     Write,
 }

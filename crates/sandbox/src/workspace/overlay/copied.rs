@@ -25,7 +25,7 @@ const HEAD: &[u8] = b"belljar copied 1";
 
 /// An entry of the copy as it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mark {
+struct CopyMark {
     is_directory: bool,
     mode: u32,
     inode: u64,
@@ -33,15 +33,15 @@ struct Mark {
     nanoseconds: u32,
 }
 
-impl From<&Status> for Mark {
+impl From<&Status> for CopyMark {
     fn from(status: &Status) -> Self {
         let is_directory = status.kind == Kind::Directory;
         let (inode, changed) = (status.identity.inode, status.changed);
         // The times of a directory move with its entries.
         if is_directory {
-            return Mark { is_directory, mode: status.mode, inode: 0, seconds: 0, nanoseconds: 0 };
+            return CopyMark { is_directory, mode: status.mode, inode: 0, seconds: 0, nanoseconds: 0 };
         }
-        Mark {
+        CopyMark {
             is_directory,
             mode: status.mode,
             inode,
@@ -51,12 +51,12 @@ impl From<&Status> for Mark {
     }
 }
 
-type Baseline = BTreeMap<PathBuf, Mark>;
+type Baseline = BTreeMap<PathBuf, CopyMark>;
 
 fn baseline_bytes(baseline: &Baseline) -> Vec<u8> {
     let mut out = HEAD.to_vec();
     for (path, mark) in baseline {
-        let Mark { is_directory, mode, inode, seconds, nanoseconds } = mark;
+        let CopyMark { is_directory, mode, inode, seconds, nanoseconds } = mark;
         out.extend(
             format!("\0{} {mode} {inode} {seconds} {nanoseconds} ", u8::from(*is_directory)).as_bytes(),
         );
@@ -72,7 +72,7 @@ fn parse_baseline(bytes: &[u8]) -> Option<Baseline> {
     let entry = |part: &[u8]| {
         let mut words = part.splitn(6, |byte| *byte == b' ');
         let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<i64>().ok();
-        let mark = Mark {
+        let mark = CopyMark {
             is_directory: number()? == 1,
             mode: u32::try_from(number()?).ok()?,
             inode: number()?.cast_unsigned(),
@@ -181,7 +181,7 @@ fn listed(top: &Path) -> Result<Baseline, Errno> {
             if status.kind == Kind::Directory {
                 pending.push(at.clone());
             }
-            out.insert(at, Mark::from(&status));
+            out.insert(at, CopyMark::from(&status));
         }
     }
     Ok(out)
@@ -234,7 +234,7 @@ impl Taking {
         for name in names {
             let at = path.join(&name);
             let status = directory.status(&name)?;
-            let known = baseline.get(&at) == Some(&Mark::from(&status));
+            let known = baseline.get(&at) == Some(&CopyMark::from(&status));
             match status.kind {
                 Kind::Directory => {
                     // The run may have closed it to us; it is our copy.
@@ -343,7 +343,8 @@ mod tests {
 
     #[test]
     fn a_list_is_read_whole_or_not_at_all() {
-        let mark = |is_directory| Mark { is_directory, mode: 0o644, inode: 7, seconds: -1, nanoseconds: 5 };
+        let mark =
+            |is_directory| CopyMark { is_directory, mode: 0o644, inode: 7, seconds: -1, nanoseconds: 5 };
         let baseline = Baseline::from([
             (PathBuf::from("a b\nc"), mark(false)),
             (PathBuf::from(OsStr::from_bytes(b"\xff/x")), mark(true)),

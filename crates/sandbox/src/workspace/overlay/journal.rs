@@ -35,7 +35,7 @@ impl State {
 
 /// What a step does, as the journal has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum JournalAct {
     /// Takes a lock of git.
     Lock,
     /// Moves a file aside.
@@ -50,33 +50,33 @@ pub(super) enum Deed {
     Exchange,
 }
 
-impl Deed {
-    pub(super) const ALL: [Deed; 7] = [
-        Deed::Lock,
-        Deed::Delete,
-        Deed::RemoveDirectory,
-        Deed::MakeDirectory,
-        Deed::KeepDirectory,
-        Deed::New,
-        Deed::Exchange,
+impl JournalAct {
+    pub(super) const ALL: [JournalAct; 7] = [
+        JournalAct::Lock,
+        JournalAct::Delete,
+        JournalAct::RemoveDirectory,
+        JournalAct::MakeDirectory,
+        JournalAct::KeepDirectory,
+        JournalAct::New,
+        JournalAct::Exchange,
     ];
 
     fn letter(self) -> char {
         match self {
-            Deed::Lock => 'l',
-            Deed::Delete => 'd',
-            Deed::RemoveDirectory => 'r',
-            Deed::MakeDirectory => 'm',
-            Deed::KeepDirectory => 'k',
-            Deed::New => 'n',
-            Deed::Exchange => 'x',
+            JournalAct::Lock => 'l',
+            JournalAct::Delete => 'd',
+            JournalAct::RemoveDirectory => 'r',
+            JournalAct::MakeDirectory => 'm',
+            JournalAct::KeepDirectory => 'k',
+            JournalAct::New => 'n',
+            JournalAct::Exchange => 'x',
         }
     }
 }
 
 /// What was made, or, of a directory, what was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct JournalMark {
     pub inode: u64,
     pub mode: u32,
     pub owner: u32,
@@ -85,41 +85,41 @@ pub(super) struct Mark {
     pub modified: Time,
 }
 
-impl From<&Status> for Mark {
+impl From<&Status> for JournalMark {
     fn from(status: &Status) -> Self {
         let Status { identity, mode, owner, group, size, modified, .. } = *status;
-        Mark { inode: identity.inode, mode, owner, group, size, modified }
+        JournalMark { inode: identity.inode, mode, owner, group, size, modified }
     }
 }
 
-impl Mark {
+impl JournalMark {
     /// Where only the inode was noted. What is known of it is not enough to be taken for unchanged.
-    fn of_old(deed: Deed, inode: u64) -> Option<Self> {
+    fn of_old(deed: JournalAct, inode: u64) -> Option<Self> {
         let owner = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
         let modified = Time { seconds: 0, nanoseconds: 0 };
-        let mark = Mark { inode, mode: 0o755, owner, group, size: 0, modified };
-        (inode != 0 || deed == Deed::RemoveDirectory).then_some(mark)
+        let mark = JournalMark { inode, mode: 0o755, owner, group, size: 0, modified };
+        (inode != 0 || deed == JournalAct::RemoveDirectory).then_some(mark)
     }
 }
 
 /// A step as the journal has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Noted {
+pub(super) struct JournalStep {
     pub tree: usize,
-    pub deed: Deed,
+    pub deed: JournalAct,
     /// Whether the user's change goes with it.
     pub forced: bool,
     /// The name beside the place.
     pub beside: OsString,
-    pub mark: Option<Mark>,
+    pub mark: Option<JournalMark>,
     pub path: PathBuf,
 }
 
-impl Noted {
+impl JournalStep {
     /// Whether this is what was made, and nobody has written to it since. Its ctime is that of the change of places.
     pub(super) fn is_ours(&self, found: &Status) -> bool {
-        self.mark == Some(Mark::from(found))
+        self.mark == Some(JournalMark::from(found))
     }
 
     pub(super) fn is_made(&self, found: &Status) -> bool {
@@ -130,18 +130,24 @@ impl Noted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Journal {
     pub state: State,
-    pub steps: Vec<Noted>,
+    pub steps: Vec<JournalStep>,
 }
 
 impl Journal {
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut out = [HEAD, self.state.word()].join(&0);
-        for Noted { tree, deed, forced, beside, mark, path } in &self.steps {
+        for JournalStep { tree, deed, forced, beside, mark, path } in &self.steps {
             let letter = deed.letter();
             let letter = if *forced { letter.to_ascii_uppercase() } else { letter };
             out.extend(format!("\0{tree} {letter}").as_bytes());
-            if let Some(Mark { inode, mode, owner, group, size, modified: Time { seconds, nanoseconds } }) =
-                mark
+            if let Some(JournalMark {
+                inode,
+                mode,
+                owner,
+                group,
+                size,
+                modified: Time { seconds, nanoseconds },
+            }) = mark
             {
                 let mark = format!(" {inode} {mode} {owner} {group} {size} {seconds} {nanoseconds}");
                 out.extend(mark.as_bytes());
@@ -170,11 +176,12 @@ impl Journal {
             let mut words = std::str::from_utf8(head).ok()?.split(' ');
             let tree = words.next()?.parse().ok()?;
             let letter = words.next()?.parse::<char>().ok()?;
-            let deed = Deed::ALL.into_iter().find(|deed| deed.letter() == letter.to_ascii_lowercase())?;
+            let deed =
+                JournalAct::ALL.into_iter().find(|deed| deed.letter() == letter.to_ascii_lowercase())?;
             let mark = match words.next() {
                 None => None,
-                Some(inode) if is_old => Mark::of_old(deed, inode.parse().ok()?),
-                Some(inode) => Some(Mark {
+                Some(inode) if is_old => JournalMark::of_old(deed, inode.parse().ok()?),
+                Some(inode) => Some(JournalMark {
                     inode: inode.parse().ok()?,
                     mode: words.next()?.parse().ok()?,
                     owner: words.next()?.parse().ok()?,
@@ -188,7 +195,7 @@ impl Journal {
             };
             let forced = letter.is_ascii_uppercase();
             let (beside, path) = (text(parts.next()?), text(parts.next()?).into());
-            steps.push(Noted { tree, deed, forced, beside, mark, path });
+            steps.push(JournalStep { tree, deed, forced, beside, mark, path });
         }
         Some(Journal { state, steps })
     }

@@ -53,8 +53,8 @@ pub(super) fn merge(versions: Versions<'_>) -> Result<Merge, NotText> {
     let Versions { base, ours, theirs } = versions;
     let mut known = HashMap::new();
     let base = Lines::of(base, &mut known)?;
-    let ours = Side::new(Lines::of(ours, &mut known)?, &base);
-    let theirs = Side::new(Lines::of(theirs, &mut known)?, &base);
+    let ours = MergeSide::new(Lines::of(ours, &mut known)?, &base);
+    let theirs = MergeSide::new(Lines::of(theirs, &mut known)?, &base);
     Ok(joined(&base, &ours, &theirs))
 }
 
@@ -91,12 +91,12 @@ struct Edit {
     side: Range<usize>,
 }
 
-struct Side<'text> {
+struct MergeSide<'text> {
     lines: Lines<'text>,
     edits: Vec<Edit>,
 }
 
-impl<'text> Side<'text> {
+impl<'text> MergeSide<'text> {
     fn new(lines: Lines<'text>, base: &Lines<'_>) -> Self {
         let mut edits: Vec<Edit> = Vec::new();
         for op in capture_diff_slices(Algorithm::Myers, &base.numbers, &lines.numbers) {
@@ -111,7 +111,7 @@ impl<'text> Side<'text> {
                 Some(_) | None => edits.push(edit),
             }
         }
-        Side { lines, edits }
+        MergeSide { lines, edits }
     }
 
     /// What the side has where the base has `base`; its first and last edit there are given.
@@ -130,8 +130,12 @@ struct Cluster {
 
 impl Cluster {
     /// The next one after those edits.
-    fn next(ours: &Side<'_>, theirs: &Side<'_>, (mut our, mut their): (usize, usize)) -> Option<Self> {
-        let begins = |side: &Side<'_>, at: usize| side.edits.get(at).map(|edit| edit.base.start);
+    fn next(
+        ours: &MergeSide<'_>,
+        theirs: &MergeSide<'_>,
+        (mut our, mut their): (usize, usize),
+    ) -> Option<Self> {
+        let begins = |side: &MergeSide<'_>, at: usize| side.edits.get(at).map(|edit| edit.base.start);
         let start = match (begins(ours, our), begins(theirs, their)) {
             (Some(one), Some(other)) => one.min(other),
             (one, other) => one.or(other)?,
@@ -152,13 +156,13 @@ impl Cluster {
     }
 }
 
-fn joined(base: &Lines<'_>, ours: &Side<'_>, theirs: &Side<'_>) -> Merge {
+fn joined(base: &Lines<'_>, ours: &MergeSide<'_>, theirs: &MergeSide<'_>) -> Merge {
     let mut out = Merge { text: Vec::new(), conflicts: 0 };
     let (mut at, mut done) = (0, (0, 0));
     while let Some(cluster) = Cluster::next(ours, theirs, done) {
         out.text.extend(base.text(at..cluster.base.start));
         (at, done) = (cluster.base.end, (cluster.ours.end, cluster.theirs.end));
-        let text = |side: &Side<'_>, edits: &Range<usize>| {
+        let text = |side: &MergeSide<'_>, edits: &Range<usize>| {
             (!edits.is_empty()).then(|| side.lines.text(side.range(&cluster.base, edits)))
         };
         match (text(ours, &cluster.ours), text(theirs, &cluster.theirs)) {

@@ -99,7 +99,7 @@ fn parse_restored(bytes: &[u8]) -> Option<HashMap<PathBuf, (u64, Time)>> {
 
 /// An entry that was in the layer when the last run began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Carried {
+struct CarriedStart {
     start: Time,
     /// Whether what the project has below it did not show.
     hides: bool,
@@ -108,7 +108,7 @@ struct Carried {
 /// What each change of the layer is a change to.
 pub(super) struct Bases {
     starts: Starts,
-    carried: HashMap<PathBuf, Carried>,
+    carried: HashMap<PathBuf, CarriedStart>,
     /// Entries of the project that an undone apply put back: their inode, and the time that this gave them.
     restored: HashMap<PathBuf, (u64, Time)>,
     known: Known,
@@ -168,9 +168,9 @@ impl Bases {
         hidden.or_else(|| self.starts.of(born))
     }
 
-    fn bytes(carried: &HashMap<PathBuf, Carried>) -> Vec<u8> {
+    fn bytes(carried: &HashMap<PathBuf, CarriedStart>) -> Vec<u8> {
         let mut out = BASES.to_vec();
-        for (path, Carried { start, hides }) in carried {
+        for (path, CarriedStart { start, hides }) in carried {
             let hides = u8::from(*hides);
             out.extend(format!("\0{} {} {hides} ", start.seconds, start.nanoseconds).as_bytes());
             out.extend(path.as_os_str().as_bytes());
@@ -179,7 +179,7 @@ impl Bases {
         out
     }
 
-    fn parse(bytes: &[u8]) -> Option<HashMap<PathBuf, Carried>> {
+    fn parse(bytes: &[u8]) -> Option<HashMap<PathBuf, CarriedStart>> {
         let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
         let head = parts.next()?;
         let tells_hiding = match head {
@@ -193,7 +193,7 @@ impl Bases {
             let start = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
             // Where it is not told it may have: an earlier start is the safe one.
             let hides = !tells_hiding || text()?.parse::<u8>().ok()? != 0;
-            Some((PathBuf::from(OsStr::from_bytes(words.next()?)), Carried { start, hides }))
+            Some((PathBuf::from(OsStr::from_bytes(words.next()?)), CarriedStart { start, hides }))
         };
         parts.map(entry).collect()
     }
@@ -262,7 +262,7 @@ impl Overlay {
                     _ => true,
                 };
                 if let Some(start) = before.at(&at, status.born) {
-                    carried.insert(at.clone(), Carried { start, hides });
+                    carried.insert(at.clone(), CarriedStart { start, hides });
                 }
                 if status.kind == Kind::Directory {
                     pending.push(at);
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn bases_are_read_whole_or_not_at_all_in_both_forms() {
         let start = Time { seconds: -5, nanoseconds: 7 };
-        let carried = |hides| Carried { start, hides };
+        let carried = |hides| CarriedStart { start, hides };
         let all = HashMap::from([
             (PathBuf::from("a b\nc"), carried(true)),
             (PathBuf::from(OsStr::from_bytes(b"\xff/x")), carried(false)),

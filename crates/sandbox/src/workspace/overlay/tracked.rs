@@ -18,8 +18,8 @@ use belljar_sys::beneath::{Directory, Kind, Time};
 
 use super::Overlay;
 use super::merge::LARGEST;
-use super::originals::{List, Noted, list_bytes, parse_list};
-use crate::workspace::git::index::{self, Entry, HashLength};
+use super::originals::{List, Original, list_bytes, parse_list};
+use crate::workspace::git::index::{self, HashLength, IndexEntry};
 use crate::workspace::git::{LARGEST_INDEX, ObjectId, blob_id, read_in};
 
 const HEAD: &[u8] = b"belljar tracked 1";
@@ -71,7 +71,7 @@ fn git_directory(project: &Path) -> Option<Directory> {
 
 fn parse(bytes: &[u8], hash: HashLength) -> Option<BTreeMap<PathBuf, ObjectId>> {
     let mut out = BTreeMap::new();
-    let read = index::read(bytes, hash, |Entry { path, id, mode, stage, .. }| {
+    let read = index::read(bytes, hash, |IndexEntry { path, id, mode, stage, .. }| {
         let is_file = mode & 0o170_000 == 0o100_000 && stage == 0;
         if let (true, Some(id)) = (is_file, ObjectId::new(id)) {
             out.insert(PathBuf::from(OsStr::from_bytes(path)), id);
@@ -104,7 +104,7 @@ fn unchanged(project: &Path, start: Time) -> Option<List> {
         }
         left -= now.size;
         if holds(directory, name, &id, hash) && directory.status(name) == Ok(now) {
-            list.insert(path, Noted { start, mode: now.mode, name: id.hex() });
+            list.insert(path, Original { start, mode: now.mode, name: id.hex() });
         }
     }
     Some(list)

@@ -1,6 +1,6 @@
 //! From tree and input to yes, no, or neither.
 
-use super::syntax::{Chain, Comparison, Kind, Method, Node};
+use super::syntax::{Access, Comparison, Method, Node, NodeKind};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -35,38 +35,42 @@ type Evaluated<'a> = Result<Seen<'a>, EvaluationError>;
 fn value<'a>(node: &'a Node, input: &'a Map<String, Value>) -> Evaluated<'a> {
     let misfit = |message: String| EvaluationError { message, span: node.span.clone() };
     Ok(match &node.kind {
-        Kind::Null | Kind::Pattern(_) => Seen::Null,
-        Kind::Bool(bool) => Seen::Bool(*bool),
-        Kind::Number(number) => Seen::Number(*number),
-        Kind::Text(text) => Seen::Text(Cow::Borrowed(text)),
-        Kind::List(items) => {
+        NodeKind::Null | NodeKind::Pattern(_) => Seen::Null,
+        NodeKind::Bool(bool) => Seen::Bool(*bool),
+        NodeKind::Number(number) => Seen::Number(*number),
+        NodeKind::Text(text) => Seen::Text(Cow::Borrowed(text)),
+        NodeKind::List(items) => {
             Seen::List(items.iter().map(|item| value(item, input)).collect::<Result<_, _>>()?)
         }
-        Kind::Name(name) if name == "input" => Seen::Object(input),
-        Kind::Name(name) => match input.get(name) {
+        NodeKind::Name(name) if name == "input" => Seen::Object(input),
+        NodeKind::Name(name) => match input.get(name) {
             Some(found) => Seen::from_json(found),
             None => return Err(misfit(format!("the input has no `{name}`"))),
         },
-        Kind::Member { of, name, chain } => {
+        NodeKind::Member { of, name, chain } => {
             let of = value(of, input)?;
             member(&of, name, *chain).map_err(misfit)?
         }
-        Kind::Item { of, at } => item(&value(of, input)?, &value(at, input)?).map_err(misfit)?,
-        Kind::Not(inner) => Seen::Bool(!value(inner, input)?.is_true()),
-        Kind::And(left, right) => Seen::Bool(value(left, input)?.is_true() && value(right, input)?.is_true()),
-        Kind::Or(left, right) => Seen::Bool(value(left, input)?.is_true() || value(right, input)?.is_true()),
-        Kind::Compare(comparison, left, right) => {
+        NodeKind::Item { of, at } => item(&value(of, input)?, &value(at, input)?).map_err(misfit)?,
+        NodeKind::Not(inner) => Seen::Bool(!value(inner, input)?.is_true()),
+        NodeKind::And(left, right) => {
+            Seen::Bool(value(left, input)?.is_true() && value(right, input)?.is_true())
+        }
+        NodeKind::Or(left, right) => {
+            Seen::Bool(value(left, input)?.is_true() || value(right, input)?.is_true())
+        }
+        NodeKind::Compare(comparison, left, right) => {
             let (left, right) = (value(left, input)?, value(right, input)?);
             Seen::Bool(compare(*comparison, &left, &right).map_err(misfit)?)
         }
-        Kind::Ask { method, of, with, chain } => {
+        NodeKind::Ask { method, of, with, chain } => {
             let of = value(of, input)?;
             let with = with.as_ref().map(|with| value(with, input)).transpose()?;
             ask(*method, of, with.as_ref(), *chain).map_err(misfit)?
         }
-        Kind::Matches { text, pattern, chain } => match (value(text, input)?, chain) {
+        NodeKind::Matches { text, pattern, chain } => match (value(text, input)?, chain) {
             (Seen::Text(text), _) => Seen::Bool(pattern.is_match(&text)),
-            (Seen::Null, Chain::May) => Seen::Null,
+            (Seen::Null, Access::May) => Seen::Null,
             (other, _) => {
                 return Err(misfit(format!("{} cannot be matched against a pattern", other.kind())));
             }
@@ -124,12 +128,12 @@ impl<'a> Seen<'a> {
     }
 }
 
-fn member<'a>(of: &Seen<'a>, name: &str, chain: Chain) -> Result<Seen<'a>, String> {
+fn member<'a>(of: &Seen<'a>, name: &str, chain: Access) -> Result<Seen<'a>, String> {
     match (of, name) {
         (Seen::Object(object), _) => Ok(object.get(name).map_or(Seen::Null, Seen::from_json)),
         (Seen::Text(text), "length") => Ok(Seen::Number(count(text.encode_utf16().count()))),
         (Seen::List(items), "length") => Ok(Seen::Number(count(items.len()))),
-        (Seen::Null, _) if chain == Chain::May => Ok(Seen::Null),
+        (Seen::Null, _) if chain == Access::May => Ok(Seen::Null),
         (other, _) => Err(format!("{} has no `{name}`", other.kind())),
     }
 }
@@ -168,8 +172,8 @@ fn compare(comparison: Comparison, left: &Seen<'_>, right: &Seen<'_>) -> Result<
     })
 }
 
-fn ask<'a>(method: Method, of: Seen<'a>, with: Option<&Seen<'a>>, chain: Chain) -> Result<Seen<'a>, String> {
-    if let (Seen::Null, Chain::May) = (&of, chain) {
+fn ask<'a>(method: Method, of: Seen<'a>, with: Option<&Seen<'a>>, chain: Access) -> Result<Seen<'a>, String> {
+    if let (Seen::Null, Access::May) = (&of, chain) {
         return Ok(Seen::Null);
     }
     if let (Method::Includes, Seen::List(items), Some(with)) = (method, &of, with) {

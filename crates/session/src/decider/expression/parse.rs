@@ -1,7 +1,7 @@
 //! From text to tree.
 
 use super::ExpressionError;
-use super::syntax::{Chain, Comparison, Kind, Method, Node};
+use super::syntax::{Access, Comparison, Method, Node, NodeKind};
 use super::token::{Token, TokenKind, tokens};
 use belljar_contract::{Letters, Pattern};
 use std::ops::Range;
@@ -33,17 +33,21 @@ pub(super) fn parse(text: &str) -> Parsed {
 /// A pattern that is not matched against anything; those that are have become part of the match.
 fn loose_pattern(node: &Node) -> Option<Range<usize>> {
     match &node.kind {
-        Kind::Pattern(_) => Some(node.span.clone()),
-        Kind::Null | Kind::Bool(_) | Kind::Number(_) | Kind::Text(_) | Kind::Name(_) => None,
-        Kind::List(items) => items.iter().find_map(loose_pattern),
-        Kind::Not(inner) | Kind::Member { of: inner, .. } | Kind::Matches { text: inner, .. } => {
+        NodeKind::Pattern(_) => Some(node.span.clone()),
+        NodeKind::Null | NodeKind::Bool(_) | NodeKind::Number(_) | NodeKind::Text(_) | NodeKind::Name(_) => {
+            None
+        }
+        NodeKind::List(items) => items.iter().find_map(loose_pattern),
+        NodeKind::Not(inner) | NodeKind::Member { of: inner, .. } | NodeKind::Matches { text: inner, .. } => {
             loose_pattern(inner)
         }
-        Kind::And(left, right) | Kind::Or(left, right) | Kind::Compare(_, left, right) => {
+        NodeKind::And(left, right) | NodeKind::Or(left, right) | NodeKind::Compare(_, left, right) => {
             loose_pattern(left).or_else(|| loose_pattern(right))
         }
-        Kind::Item { of, at } => loose_pattern(of).or_else(|| loose_pattern(at)),
-        Kind::Ask { of, with, .. } => loose_pattern(of).or_else(|| with.as_deref().and_then(loose_pattern)),
+        NodeKind::Item { of, at } => loose_pattern(of).or_else(|| loose_pattern(at)),
+        NodeKind::Ask { of, with, .. } => {
+            loose_pattern(of).or_else(|| with.as_deref().and_then(loose_pattern))
+        }
     }
 }
 
@@ -115,7 +119,7 @@ impl Parser {
         let mut chained = 0;
         while self.eat_mark("||") || self.eat_word("or") {
             let right = self.all_of()?;
-            left = join(Kind::Or, left, right);
+            left = join(NodeKind::Or, left, right);
             chained = self.bounded(chained)?;
         }
         Ok(left)
@@ -126,7 +130,7 @@ impl Parser {
         let mut chained = 0;
         while self.eat_mark("&&") || self.eat_word("and") {
             let right = self.negated()?;
-            left = join(Kind::And, left, right);
+            left = join(NodeKind::And, left, right);
             chained = self.bounded(chained)?;
         }
         Ok(left)
@@ -147,7 +151,7 @@ impl Parser {
         if self.eat_word("not") {
             let inner = self.deeper(Self::negated)?;
             let span = start..inner.span.end;
-            return Ok(Node { kind: Kind::Not(Box::new(inner)), span });
+            return Ok(Node { kind: NodeKind::Not(Box::new(inner)), span });
         }
         self.comparison()
     }
@@ -173,7 +177,7 @@ impl Parser {
         };
         self.at += 1;
         let right = self.unary()?;
-        Ok(join(|left, right| Kind::Compare(comparison, left, right), left, right))
+        Ok(join(|left, right| NodeKind::Compare(comparison, left, right), left, right))
     }
 
     /// `command contains 'x'` and its like.
@@ -182,19 +186,19 @@ impl Parser {
             ("matches", _) => {
                 self.at += 1;
                 let right = self.unary()?;
-                self.matches(left, right, Chain::Must)
+                self.matches(left, right, Access::Must)
             }
             ("in", _) => {
                 self.at += 1;
                 let list = self.unary()?;
                 let span = left.span.start..list.span.end;
-                Ok(ask(Method::Includes, list, Some(left), Chain::Must, span))
+                Ok(ask(Method::Includes, list, Some(left), Access::Must, span))
             }
             (_, Some(method)) if method.takes_one() && method != Method::IndexOf => {
                 self.at += 1;
                 let right = self.unary()?;
                 let span = left.span.start..right.span.end;
-                Ok(ask(method, left, Some(right), Chain::Must, span))
+                Ok(ask(method, left, Some(right), Access::Must, span))
             }
             _ => Ok(left),
         }
@@ -205,14 +209,14 @@ impl Parser {
         if self.eat_mark("!") {
             let inner = self.deeper(Self::unary)?;
             let span = start..inner.span.end;
-            return Ok(Node { kind: Kind::Not(Box::new(inner)), span });
+            return Ok(Node { kind: NodeKind::Not(Box::new(inner)), span });
         }
         if self.eat_mark("-") {
             let Token { kind: TokenKind::Number(number), span } = self.peek().clone() else {
                 return Err(self.unexpected("a number"));
             };
             self.at += 1;
-            return Ok(Node { kind: Kind::Number(-number), span: start..span.end });
+            return Ok(Node { kind: NodeKind::Number(-number), span: start..span.end });
         }
         let mut node = self.primary()?;
         let mut chained = 0;
@@ -229,11 +233,14 @@ impl Parser {
             let at = self.deeper(Self::any_of)?;
             self.expect("]")?;
             let span = start..self.end();
-            return Ok(Some(Node { kind: Kind::Item { of: Box::new(of.clone()), at: Box::new(at) }, span }));
+            return Ok(Some(Node {
+                kind: NodeKind::Item { of: Box::new(of.clone()), at: Box::new(at) },
+                span,
+            }));
         }
         let chain = match self.peek().kind {
-            TokenKind::Mark(".") => Chain::Must,
-            TokenKind::Mark("?.") => Chain::May,
+            TokenKind::Mark(".") => Access::Must,
+            TokenKind::Mark("?.") => Access::May,
             _ => return Ok(None),
         };
         self.at += 1;
@@ -242,7 +249,7 @@ impl Parser {
         };
         self.at += 1;
         if !self.eat_mark("(") {
-            let kind = Kind::Member { of: Box::new(of.clone()), name, chain };
+            let kind = NodeKind::Member { of: Box::new(of.clone()), name, chain };
             return Ok(Some(Node { kind, span: start..span.end }));
         }
         let argument = if self.eat_mark(")") {
@@ -261,7 +268,7 @@ impl Parser {
         name: &str,
         name_span: Range<usize>,
         argument: Option<Node>,
-        chain: Chain,
+        chain: Access,
     ) -> Parsed {
         let span = of.span.start..self.end();
         let wrong_count = |wanted: &str| ExpressionError {
@@ -270,12 +277,15 @@ impl Parser {
             help: None,
         };
         match (name, &of.kind) {
-            ("test", Kind::Pattern(pattern)) => {
+            ("test", NodeKind::Pattern(pattern)) => {
                 let text = argument.ok_or_else(|| wrong_count("one text"))?;
                 let pattern = pattern.clone();
-                Ok(Node { kind: Kind::Matches { text: Box::new(text), pattern, chain: Chain::Must }, span })
+                Ok(Node {
+                    kind: NodeKind::Matches { text: Box::new(text), pattern, chain: Access::Must },
+                    span,
+                })
             }
-            (_, Kind::Pattern(_)) => Err(misplaced_pattern(of.span)),
+            (_, NodeKind::Pattern(_)) => Err(misplaced_pattern(of.span)),
             ("matches" | "match", _) => {
                 let pattern = argument.ok_or_else(|| wrong_count("one pattern"))?;
                 self.matches(of, pattern, chain)
@@ -296,11 +306,11 @@ impl Parser {
     }
 
     /// The pattern must be known now, so that it is compiled once and its faults are found here.
-    fn matches(&self, text: Node, pattern: Node, chain: Chain) -> Parsed {
+    fn matches(&self, text: Node, pattern: Node, chain: Access) -> Parsed {
         let span = text.span.start..self.end();
         let compiled: Pattern = match pattern.kind {
-            Kind::Pattern(compiled) => compiled,
-            Kind::Text(source) => Pattern::new(&source, Letters::AsWritten)
+            NodeKind::Pattern(compiled) => compiled,
+            NodeKind::Text(source) => Pattern::new(&source, Letters::AsWritten)
                 .map_err(|error| ExpressionError::of_pattern(&error, pattern.span))?,
             _ => {
                 return Err(ExpressionError {
@@ -310,30 +320,30 @@ impl Parser {
                 });
             }
         };
-        Ok(Node { kind: Kind::Matches { text: Box::new(text), pattern: compiled, chain }, span })
+        Ok(Node { kind: NodeKind::Matches { text: Box::new(text), pattern: compiled, chain }, span })
     }
 
     fn primary(&mut self) -> Parsed {
         let Token { kind, span } = self.advance();
         let kind = match kind {
-            TokenKind::Number(number) => Kind::Number(number),
-            TokenKind::Text(text) => Kind::Text(text),
-            TokenKind::Pattern(pattern) => Kind::Pattern(pattern),
+            TokenKind::Number(number) => NodeKind::Number(number),
+            TokenKind::Text(text) => NodeKind::Text(text),
+            TokenKind::Pattern(pattern) => NodeKind::Pattern(pattern),
             TokenKind::Mark("(") => {
                 let inner = self.deeper(Self::any_of)?;
                 self.expect(")")?;
                 return Ok(Node { kind: inner.kind, span: span.start..self.end() });
             }
-            TokenKind::Mark("[") => Kind::List(self.list()?),
+            TokenKind::Mark("[") => NodeKind::List(self.list()?),
             TokenKind::Name(name) => match name.as_str() {
-                "true" => Kind::Bool(true),
-                "false" => Kind::Bool(false),
-                "null" | "undefined" => Kind::Null,
+                "true" => NodeKind::Bool(true),
+                "false" => NodeKind::Bool(false),
+                "null" | "undefined" => NodeKind::Null,
                 "and" | "or" | "not" | "in" => {
                     self.at -= 1;
                     return Err(self.unexpected("a value"));
                 }
-                _ => Kind::Name(name),
+                _ => NodeKind::Name(name),
             },
             TokenKind::Mark(_) | TokenKind::End => {
                 self.at -= 1;
@@ -366,13 +376,13 @@ impl Parser {
 const METHODS: &str = "there are includes, contains, startsWith, endsWith, matches, match, test, indexOf, trim, \
                        toLowerCase and toUpperCase";
 
-fn join(kind: impl FnOnce(Box<Node>, Box<Node>) -> Kind, left: Node, right: Node) -> Node {
+fn join(kind: impl FnOnce(Box<Node>, Box<Node>) -> NodeKind, left: Node, right: Node) -> Node {
     let span = left.span.start..right.span.end;
     Node { kind: kind(Box::new(left), Box::new(right)), span }
 }
 
-fn ask(method: Method, of: Node, with: Option<Node>, chain: Chain, span: Range<usize>) -> Node {
-    Node { kind: Kind::Ask { method, of: Box::new(of), with: with.map(Box::new), chain }, span }
+fn ask(method: Method, of: Node, with: Option<Node>, chain: Access, span: Range<usize>) -> Node {
+    Node { kind: NodeKind::Ask { method, of: Box::new(of), with: with.map(Box::new), chain }, span }
 }
 
 fn misplaced_pattern(span: Range<usize>) -> ExpressionError {

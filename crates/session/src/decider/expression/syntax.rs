@@ -5,12 +5,12 @@ use std::ops::Range;
 
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    pub kind: Kind,
+    pub kind: NodeKind,
     pub span: Range<usize>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Null,
     Bool(bool),
     Number(f64),
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     Member {
         of: Box<Node>,
         name: String,
-        chain: Chain,
+        chain: Access,
     },
     Item {
         of: Box<Node>,
@@ -36,18 +36,18 @@ pub(super) enum Kind {
         method: Method,
         of: Box<Node>,
         with: Option<Box<Node>>,
-        chain: Chain,
+        chain: Access,
     },
     Matches {
         text: Box<Node>,
         pattern: Pattern,
-        chain: Chain,
+        chain: Access,
     },
 }
 
 /// What becomes of a step from nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chain {
+pub(super) enum Access {
     /// `.`: it does not fit.
     Must,
     /// `?.`: nothing again.

@@ -9,7 +9,7 @@ mod records;
 use super::{HarnessError, profile};
 use belljar_contract::{
     AbsPath, Access, Assembly, FileContent, Harness, HarnessProfile, HomeMode, PlannedFile, Prompt,
-    RecordedFolder, Wanted,
+    RecordedDirectory, Wanted,
 };
 use serde_json::{Map, Value, json};
 
@@ -64,7 +64,7 @@ impl Harness for ClaudeCode {
         &self.profile
     }
 
-    fn recorded_folders(&self, record: &str, text: &str) -> Vec<RecordedFolder> {
+    fn recorded_directories(&self, record: &str, text: &str) -> Vec<RecordedDirectory> {
         records::folders(record, text)
     }
 

@@ -3,14 +3,14 @@
 //! Seen in version 2.1: `known_marketplaces.json` maps a name to its `source` and `installLocation`, the settings do the
 //! same under `extraKnownMarketplaces`, and `installed_plugins.json` lists an `installPath` for each scope.
 
-use belljar_contract::RecordedFolder;
+use belljar_contract::RecordedDirectory;
 use serde_json::Value;
 
 const MARKETPLACE: &str = ".claude-plugin/marketplace.json";
 const PLUGIN: &str = ".claude-plugin/plugin.json";
 
 /// The folders that a record names. What is not as expected names none.
-pub(super) fn folders(record: &str, text: &str) -> Vec<RecordedFolder> {
+pub(super) fn folders(record: &str, text: &str) -> Vec<RecordedDirectory> {
     let Ok(value) = serde_json::from_str::<Value>(text) else { return Vec::new() };
     match record {
         "plugins/known_marketplaces.json" => marketplaces(&value),
@@ -20,7 +20,7 @@ pub(super) fn folders(record: &str, text: &str) -> Vec<RecordedFolder> {
     }
 }
 
-fn marketplaces(value: &Value) -> Vec<RecordedFolder> {
+fn marketplaces(value: &Value) -> Vec<RecordedDirectory> {
     let members = value.as_object().into_iter().flatten();
     members
         .flat_map(|(name, entry)| {
@@ -32,7 +32,7 @@ fn marketplaces(value: &Value) -> Vec<RecordedFolder> {
         .collect()
 }
 
-fn plugins(value: &Value) -> Vec<RecordedFolder> {
+fn plugins(value: &Value) -> Vec<RecordedDirectory> {
     let members = value.as_object().into_iter().flatten();
     members
         .flat_map(|(name, installed)| {
@@ -43,9 +43,9 @@ fn plugins(value: &Value) -> Vec<RecordedFolder> {
         .collect()
 }
 
-fn folder(path: &Value, mark: &str, what: &str) -> Option<RecordedFolder> {
+fn folder(path: &Value, mark: &str, what: &str) -> Option<RecordedDirectory> {
     let path = path.as_str()?.to_owned();
-    Some(RecordedFolder { path, mark: mark.to_owned(), what: what.to_owned() })
+    Some(RecordedDirectory { path, mark: mark.to_owned(), what: what.to_owned() })
 }
 
 #[cfg(test)]

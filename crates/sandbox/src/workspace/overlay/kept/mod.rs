@@ -17,7 +17,7 @@ use super::apply::{Consent, OnConflict, RefusedBecause};
 use super::changes::Change;
 use super::discard::{forget, uncover_refs};
 use super::merging::{Merging, Unmerged};
-use super::repositories::{InProject, Place, Presence, Repository, Seen, same_refs};
+use super::repositories::{InProject, InSandbox, Place, Presence, Repository, same_refs};
 use super::transaction;
 use super::{LayersError, Overlay};
 use crate::workspace::Unseen;
@@ -359,7 +359,7 @@ impl Overlay {
         if !own.as_os_str().is_empty() && !own.starts_with("worktrees") {
             return false;
         }
-        let (project, seen) = (InProject { layers, shared: git }, Seen { layers, shared: git });
+        let (project, seen) = (InProject { layers, shared: git }, InSandbox { layers, shared: git });
         let Ok(hash) = git::hash_length(&project) else { return false };
         let after = Index::read(&seen, own, hash);
         let base = self.base(git, main.filter(|_| is_main(git)).map(|main| main.own.as_path()));

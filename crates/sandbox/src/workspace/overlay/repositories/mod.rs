@@ -19,7 +19,7 @@ use super::layers::Layers;
 use crate::workspace::git::{GitFiles, read_in};
 
 pub use notes::note_repository;
-pub(super) use seen::{InProject, Seen};
+pub(super) use seen::{InProject, InSandbox};
 pub(super) use states::{LARGEST_LOG, States, TreeState, objects, same_refs};
 
 /// Where the project's own repository is in the kept changes.
@@ -137,7 +137,7 @@ impl Repository {
         let (layers, shared) = (&layers[self.tree], self.git.as_path());
         match self.presence {
             Presence::Both | Presence::Gone => Box::new(InProject { layers, shared }),
-            Presence::New => Box::new(Seen { layers, shared }),
+            Presence::New => Box::new(InSandbox { layers, shared }),
         }
     }
 

@@ -33,10 +33,10 @@ fn name_of(path: &Path) -> String {
 /// What was noted of a repository.
 pub(in crate::workspace::overlay) struct Base {
     pub refs: Refs,
-    from: Noted,
+    from: NotedIn,
 }
 
-enum Noted {
+enum NotedIn {
     /// That there was none.
     Nothing,
     /// In this directory, under names that begin so.
@@ -47,14 +47,14 @@ enum Noted {
 
 impl Base {
     pub(super) fn nothing() -> Self {
-        Base { refs: Refs::default(), from: Noted::Nothing }
+        Base { refs: Refs::default(), from: NotedIn::Nothing }
     }
 
     /// The packed refs; `None` where there were none, or they were not noted.
     pub(in crate::workspace::overlay) fn packed(&self) -> Option<Packed> {
         match &self.from {
-            Noted::Nothing | Noted::Earlier(..) => None,
-            Noted::In(directory, name) => {
+            NotedIn::Nothing | NotedIn::Earlier(..) => None,
+            NotedIn::In(directory, name) => {
                 Packed::parse(&read(&directory.join(format!("{name}.packed"))).ok()?)
             }
         }
@@ -63,10 +63,10 @@ impl Base {
     /// The index of a work tree; `None` where it was not noted.
     pub(in crate::workspace::overlay) fn index(&self, own: &Path, hash: HashLength) -> Option<Index> {
         let file = match &self.from {
-            Noted::Nothing => return Some(Index::absent()),
-            Noted::In(directory, name) => directory.join(format!("{name}.{}.index", name_of(own))),
-            Noted::Earlier(file, known) if known == own => file.clone(),
-            Noted::Earlier(..) => return None,
+            NotedIn::Nothing => return Some(Index::absent()),
+            NotedIn::In(directory, name) => directory.join(format!("{name}.{}.index", name_of(own))),
+            NotedIn::Earlier(file, known) if known == own => file.clone(),
+            NotedIn::Earlier(..) => return None,
         };
         match read(&file) {
             Ok(bytes) if bytes.is_empty() => Some(Index::absent()),
@@ -92,11 +92,11 @@ impl Overlay {
     pub(in crate::workspace::overlay) fn base(&self, git: &Path, main: Option<&Path>) -> Option<Base> {
         let (directory, name) = (self.notes(), name_of(git));
         match read(&directory.join(format!("{name}.refs"))) {
-            Ok(bytes) => Some(Base { refs: Refs::parse(&bytes)?, from: Noted::In(directory, name) }),
+            Ok(bytes) => Some(Base { refs: Refs::parse(&bytes)?, from: NotedIn::In(directory, name) }),
             Err(_none) => {
                 let (own, index) = (main?.to_owned(), self.directory.join(INDEX_1));
                 let refs = Refs::parse(&read(&self.directory.join(REFS_1)).ok()?)?;
-                Some(Base { refs, from: Noted::Earlier(index, own) })
+                Some(Base { refs, from: NotedIn::Earlier(index, own) })
             }
         }
     }

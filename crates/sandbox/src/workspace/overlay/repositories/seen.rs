@@ -11,12 +11,12 @@ use crate::workspace::git::{GitFiles, Packed, list_in, read_in};
 use crate::workspace::overlay::layers::{Layers, is_opaque, is_whiteout};
 
 /// As the agent saw it.
-pub(in crate::workspace::overlay) struct Seen<'layers> {
+pub(in crate::workspace::overlay) struct InSandbox<'layers> {
     pub layers: &'layers Layers,
     pub shared: &'layers Path,
 }
 
-impl GitFiles for Seen<'_> {
+impl GitFiles for InSandbox<'_> {
     fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Errno> {
         let at = self.shared.join(path);
         let text = self.layers.read(&at, limit)?;
@@ -65,7 +65,7 @@ impl GitFiles for Seen<'_> {
     }
 }
 
-impl Seen<'_> {
+impl InSandbox<'_> {
     /// The project's packed refs without those that the agent deleted: packing them in the project later does not bring them
     /// back.
     fn without_deleted(&self, text: Vec<u8>) -> Vec<u8> {

@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::notes::Base;
-use super::{InProject, Presence, Repository, Seen};
+use super::{InProject, InSandbox, Presence, Repository};
 use crate::workspace::git::index::HashLength;
 use crate::workspace::git::{
-    self, GitFiles, Index, Indexes, Known, LARGEST_PACKED, ObjectId, Objects, Packed, RefValue, Refs,
+    self, ClassContext, GitFiles, Index, Indexes, LARGEST_PACKED, ObjectId, Objects, Packed, RefValue, Refs,
     RepositoryChanges, read_in,
 };
 use crate::workspace::overlay::layers::Layers;
@@ -71,7 +71,8 @@ impl States {
     ) -> Result<Self, LayersError> {
         let Repository { tree, git, own, top, is_main, presence } = repository;
         let (overlay, own_layers, shared) = (&overlays[*tree], &layers[*tree], git.as_path());
-        let (project, seen) = (InProject { layers: own_layers, shared }, Seen { layers: own_layers, shared });
+        let (project, seen) =
+            (InProject { layers: own_layers, shared }, InSandbox { layers: own_layers, shared });
         let config: &dyn GitFiles = if *presence == Presence::New { &seen } else { &project };
         let path = || overlay.lower.join(git).join("config");
         let hash = git::hash_length(config).map_err(|cause| LayersError::Open { path: path(), cause })?;
@@ -90,7 +91,7 @@ impl States {
         let indexes = (git::indexes(&project, &tops, hash), git::indexes(&seen, &tops, hash));
         let nowhere = PathBuf::new();
         let at = top.as_ref().unwrap_or(&nowhere);
-        let known = Known { aliases: &layers[0].aliases, named: &layers[0].named, at };
+        let known = ClassContext { aliases: &layers[0].aliases, named: &layers[0].named, at };
         let mut changes = git::compare((&now, &wanted), (&indexes.0, &indexes.1), own, &objects, &known);
         let logged = |id: &ObjectId| stays_logged(&project, &seen, &wanted, id);
         git::note_lost((&now, &wanted), &objects, &logged, &mut changes.refs);
@@ -178,7 +179,7 @@ pub(in crate::workspace::overlay) fn objects(layers: &Layers, git: &Path, hash: 
 fn both_refs(repository: &Repository, layers: &Layers, noted: Option<&Base>) -> (Refs, Refs) {
     let (shared, own) = (repository.git.as_path(), repository.own.as_path());
     let now = Refs::read(&InProject { layers, shared }, own);
-    let mut after = Refs::read(&Seen { layers, shared }, own);
+    let mut after = Refs::read(&InSandbox { layers, shared }, own);
     if let Some(noted) = noted {
         see_behind(repository, layers, (noted, &now), &mut after);
     }
@@ -231,7 +232,7 @@ fn joined(base: &Refs, now: &Refs, after: &Refs) -> BTreeMap<Vec<u8>, RefValue> 
 }
 
 /// Whether a reflog that stays names an object. Those of refs that go are deleted, and stashes are a list of their own.
-fn stays_logged(project: &InProject<'_>, seen: &Seen<'_>, wanted: &Refs, id: &ObjectId) -> bool {
+fn stays_logged(project: &InProject<'_>, seen: &InSandbox<'_>, wanted: &Refs, id: &ObjectId) -> bool {
     let hex = id.hex();
     let names = |files: &dyn GitFiles, log: &Path| {
         let text = files.read(log, LARGEST_LOG).ok().flatten().unwrap_or_default();

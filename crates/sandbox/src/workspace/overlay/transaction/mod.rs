@@ -23,7 +23,7 @@ use undo::undo_noted;
 
 use super::apply::{RefusedBecause, failed, place_failed};
 pub(super) use super::journal::is_interrupted;
-use super::journal::{Deed, Journal, Mark, Noted, State};
+use super::journal::{Journal, JournalAct, JournalMark, JournalStep, State};
 use super::layers::Layers;
 use super::merging::Merged;
 use super::{LayersError, Overlay};
@@ -121,7 +121,7 @@ pub(super) fn carry_out(
             }
             // Locks of somebody else are not ours to remove.
             let (locks, staged) = journal.steps.split_at(locks.len());
-            let own: Vec<Noted> = locks[..taken].iter().chain(staged).cloned().collect();
+            let own: Vec<JournalStep> = locks[..taken].iter().chain(staged).cloned().collect();
             // What is left to undo is in the journal, and the next command that looks at it says so.
             undo_noted(overlays, layers, own).ok();
             Err(stopped)
@@ -129,9 +129,9 @@ pub(super) fn carry_out(
     }
 }
 
-fn lock((tree, path): &(usize, PathBuf)) -> Noted {
-    let (deed, forced, beside, mark) = (Deed::Lock, false, OsString::new(), None);
-    Noted { tree: *tree, deed, forced, beside, mark, path: path.clone() }
+fn lock((tree, path): &(usize, PathBuf)) -> JournalStep {
+    let (deed, forced, beside, mark) = (JournalAct::Lock, false, OsString::new(), None);
+    JournalStep { tree: *tree, deed, forced, beside, mark, path: path.clone() }
 }
 
 /// Directories that are removed: nothing may be moved aside in them.
@@ -161,10 +161,10 @@ pub(super) fn recover(overlays: &[Overlay]) -> Result<Recovered, LayersError> {
     }
 }
 
-fn stage(layers: &[Layers], step: &Step) -> Result<Noted, RefusedBecause> {
+fn stage(layers: &[Layers], step: &Step) -> Result<JournalStep, RefusedBecause> {
     let Step { tree, path, act, forced } = step;
     let own = &layers[*tree];
-    let note = |deed: Deed, beside: OsString, mark: Option<Mark>| Noted {
+    let note = |deed: JournalAct, beside: OsString, mark: Option<JournalMark>| JournalStep {
         tree: *tree,
         deed,
         forced: *forced,
@@ -173,15 +173,21 @@ fn stage(layers: &[Layers], step: &Step) -> Result<Noted, RefusedBecause> {
         path: path.clone(),
     };
     match act {
-        Act::Delete { before } => Ok(note(Deed::Delete, Placing::aside(before).map_err(place_failed)?, None)),
+        Act::Delete { before } => {
+            Ok(note(JournalAct::Delete, Placing::aside(before).map_err(place_failed)?, None))
+        }
         Act::RemoveDirectory => {
             let now = own.lower.status(path).map_err(failed)?;
-            Ok(note(Deed::RemoveDirectory, OsString::new(), now.as_ref().map(Mark::from)))
+            Ok(note(JournalAct::RemoveDirectory, OsString::new(), now.as_ref().map(JournalMark::from)))
         }
         Act::MakeDirectory => {
             let now = own.lower.status(path).map_err(failed)?;
             let is_there = now.is_some_and(|now| now.kind == Kind::Directory);
-            Ok(note(if is_there { Deed::KeepDirectory } else { Deed::MakeDirectory }, OsString::new(), None))
+            Ok(note(
+                if is_there { JournalAct::KeepDirectory } else { JournalAct::MakeDirectory },
+                OsString::new(),
+                None,
+            ))
         }
         Act::Place { before } => {
             let (upper, name) = own.upper.parent(path).map_err(failed)?;
@@ -197,15 +203,15 @@ fn stage(layers: &[Layers], step: &Step) -> Result<Noted, RefusedBecause> {
                 placing.stage(&Content::File(Filling::Like(&file)), &like, before.as_ref())
             };
             let (beside, made) = staged.map_err(place_failed)?;
-            let deed = if before.is_some() { Deed::Exchange } else { Deed::New };
-            Ok(note(deed, beside, Some(Mark::from(&made))))
+            let deed = if before.is_some() { JournalAct::Exchange } else { JournalAct::New };
+            Ok(note(deed, beside, Some(JournalMark::from(&made))))
         }
         Act::Write { content, like } => {
             let (parent, place) = staging(own, path)?;
             let content = Content::File(Filling::New(content));
             let (beside, made) =
                 Placing::new(parent, place).stage(&content, like, None).map_err(place_failed)?;
-            Ok(note(Deed::New, beside, Some(Mark::from(&made))))
+            Ok(note(JournalAct::New, beside, Some(JournalMark::from(&made))))
         }
         Act::Merge { before, merged: Merged { content, mode } } => {
             let (parent, place) = staging(own, path)?;
@@ -214,7 +220,10 @@ fn stage(layers: &[Layers], step: &Step) -> Result<Noted, RefusedBecause> {
             let staged = Placing::new(parent, place).stage(&content, &like, Some(before));
             let (beside, made) = staged.map_err(place_failed)?;
             // What the user changed is still changed when it is put back.
-            Ok(Noted { forced: true, ..note(Deed::Exchange, beside, Some(Mark::from(&made))) })
+            Ok(JournalStep {
+                forced: true,
+                ..note(JournalAct::Exchange, beside, Some(JournalMark::from(&made)))
+            })
         }
     }
 }
@@ -232,7 +241,12 @@ fn staging<'path>(layers: &Layers, path: &'path Path) -> Result<(Directory, &'pa
     Err(RefusedBecause::NotBelow)
 }
 
-fn commit(layers: &[Layers], going: &Going, step: &Step, noted: &mut Noted) -> Result<(), RefusedBecause> {
+fn commit(
+    layers: &[Layers],
+    going: &Going,
+    step: &Step,
+    noted: &mut JournalStep,
+) -> Result<(), RefusedBecause> {
     let Step { tree, path, act, forced: _ } = step;
     let own = &layers[*tree];
     let (parent, name) = own.lower.parent(path).map_err(failed)?;
@@ -255,7 +269,7 @@ fn commit(layers: &[Layers], going: &Going, step: &Step, noted: &mut Noted) -> R
         Act::MakeDirectory => match Placing::new(parent, name).make_directory() {
             // The user has one, too.
             Err(PlaceError::NotAsExpected) => {
-                noted.deed = Deed::KeepDirectory;
+                noted.deed = JournalAct::KeepDirectory;
                 Ok(())
             }
             answer => answer.map_err(place_failed),
@@ -271,7 +285,7 @@ fn commit(layers: &[Layers], going: &Going, step: &Step, noted: &mut Noted) -> R
 /// Brings what was made beside a place to it.
 fn put(
     own: &Layers,
-    noted: &Noted,
+    noted: &JournalStep,
     parent: Directory,
     name: &OsStr,
     before: Option<&Status>,
@@ -296,7 +310,7 @@ struct Beside {
     status: Status,
 }
 
-fn locate(layers: &Layers, noted: &Noted) -> Result<Option<Beside>, Errno> {
+fn locate(layers: &Layers, noted: &JournalStep) -> Result<Option<Beside>, Errno> {
     for above in noted.path.ancestors().skip(1).filter(|_| !noted.beside.is_empty()) {
         let home = match layers.lower.root().passage(above) {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
@@ -310,7 +324,7 @@ fn locate(layers: &Layers, noted: &Noted) -> Result<Option<Beside>, Errno> {
 }
 
 /// Removes what was in the places, and what the layers have of it. What fails is found under its name by the next look.
-fn finish(layers: &[Layers], steps: &[Noted]) {
+fn finish(layers: &[Layers], steps: &[JournalStep]) {
     use super::discard::{forget, forget_deletion};
     for noted in steps {
         let Some(own) = layers.get(noted.tree) else { continue };
@@ -324,10 +338,10 @@ fn finish(layers: &[Layers], steps: &[Noted]) {
         }
     }
     // The deepest first, so that directories are empty when their turn comes.
-    let mut all: Vec<&Noted> = steps.iter().collect();
+    let mut all: Vec<&JournalStep> = steps.iter().collect();
     all.sort_by(|one, other| other.path.cmp(&one.path));
     for noted in &all {
-        let Some(own) = layers.get(noted.tree).filter(|_| noted.deed == Deed::MakeDirectory) else {
+        let Some(own) = layers.get(noted.tree).filter(|_| noted.deed == JournalAct::MakeDirectory) else {
             continue;
         };
         let Ok((parent, name)) = own.lower.parent(&noted.path) else { continue };
@@ -343,15 +357,16 @@ fn finish(layers: &[Layers], steps: &[Noted]) {
     for noted in all {
         let Some(own) = layers.get(noted.tree) else { continue };
         match noted.deed {
-            Deed::Lock => release_lock(own, &noted.path).ok(),
-            Deed::Delete => forget_deletion(own, &noted.path).ok(),
-            Deed::RemoveDirectory if matches!(own.lower.status(&noted.path), Ok(None)) => {
+            JournalAct::Lock => release_lock(own, &noted.path).ok(),
+            JournalAct::Delete => forget_deletion(own, &noted.path).ok(),
+            JournalAct::RemoveDirectory if matches!(own.lower.status(&noted.path), Ok(None)) => {
                 forget_deletion(own, &noted.path).ok()
             }
-            Deed::RemoveDirectory => None,
-            Deed::MakeDirectory | Deed::KeepDirectory | Deed::New | Deed::Exchange => {
-                forget(own, &noted.path).ok()
-            }
+            JournalAct::RemoveDirectory => None,
+            JournalAct::MakeDirectory
+            | JournalAct::KeepDirectory
+            | JournalAct::New
+            | JournalAct::Exchange => forget(own, &noted.path).ok(),
         };
     }
 }

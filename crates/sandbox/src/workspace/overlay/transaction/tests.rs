@@ -1,28 +1,28 @@
 //! Groups that are written, stopped and interrupted.
 
 use super::*;
-use crate::workspace::overlay::journal::{HEAD, JOURNAL, Mark};
+use crate::workspace::overlay::journal::{HEAD, JOURNAL, JournalMark};
 use belljar_sys::beneath::Time;
 use std::fs;
 use std::io::Write;
 
-fn mark(inode: u64) -> Mark {
+fn mark(inode: u64) -> JournalMark {
     let modified = Time { seconds: -1, nanoseconds: 5 };
-    Mark { inode, mode: 0o644, owner: 1, group: 2, size: 3, modified }
+    JournalMark { inode, mode: 0o644, owner: 1, group: 2, size: 3, modified }
 }
 
 #[test]
 fn a_journal_is_read_whole_or_not_at_all() {
     let beside = || OsString::from(".belljar-unfinished-1.1.1.1");
-    let step = |deed, path: &str| Noted {
+    let step = |deed, path: &str| JournalStep {
         tree: 1,
         deed,
-        forced: deed == Deed::New,
+        forced: deed == JournalAct::New,
         beside: beside(),
-        mark: (deed != Deed::Lock).then(|| mark(7)),
+        mark: (deed != JournalAct::Lock).then(|| mark(7)),
         path: path.into(),
     };
-    let steps = Deed::ALL.map(|deed| step(deed, "a b\nc")).to_vec();
+    let steps = JournalAct::ALL.map(|deed| step(deed, "a b\nc")).to_vec();
     let journal = Journal { state: State::Committing, steps };
     let bytes = journal.bytes();
     assert_eq!(Journal::parse(&bytes), Some(journal));
@@ -30,8 +30,14 @@ fn a_journal_is_read_whole_or_not_at_all() {
         assert!(Journal::parse(&bytes[..end]).is_none(), "{end}");
     }
     let old = Journal::parse(b"belljar group 1\0committing\x000 X 7\0name\0path\0\0").unwrap();
-    let [Noted { deed: Deed::Exchange, forced: true, mark: Some(Mark { inode: 7, .. }), .. }] =
-        &old.steps[..]
+    let [
+        JournalStep {
+            deed: JournalAct::Exchange,
+            forced: true,
+            mark: Some(JournalMark { inode: 7, .. }),
+            ..
+        },
+    ] = &old.steps[..]
     else {
         panic!("{old:?}")
     };
@@ -196,7 +202,7 @@ fn tree(top: &Path) -> Vec<String> {
 }
 
 /// Does the first steps as an apply that is killed then.
-fn killed_after(overlays: &[Overlay], layers: &[Layers], steps: &[Step], count: usize) -> Vec<Noted> {
+fn killed_after(overlays: &[Overlay], layers: &[Layers], steps: &[Step], count: usize) -> Vec<JournalStep> {
     let mut journal = Journal { state: State::Committing, steps: Vec::new() };
     journal.steps.extend(steps.iter().map(|step| stage(layers, step).unwrap()));
     journal.write(overlays).unwrap();
@@ -333,7 +339,7 @@ fn what_cannot_be_undone_stays_in_the_journal() {
     let (place, overlays, layers, steps) = various();
     let mut noted = killed_after(&overlays, &layers, &steps, steps.len());
     // A name that no file system takes.
-    let impossible = Noted { path: "x".repeat(300).into(), ..noted[0].clone() };
+    let impossible = JournalStep { path: "x".repeat(300).into(), ..noted[0].clone() };
     noted.insert(3, impossible.clone());
     Journal { state: State::Committing, steps: noted }.write(&overlays).unwrap();
     assert!(matches!(recover(&overlays), Err(LayersError::Undo { .. })));

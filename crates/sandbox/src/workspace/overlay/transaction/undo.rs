@@ -8,7 +8,7 @@ use belljar_sys::beneath::{Directory, Kind, Onto, Status, is_superuser};
 
 use super::locks::release_lock;
 use super::{Beside, MADE, locate};
-use crate::workspace::overlay::journal::{Deed, Journal, Noted, State};
+use crate::workspace::overlay::journal::{Journal, JournalAct, JournalStep, State};
 use crate::workspace::overlay::layers::Layers;
 use crate::workspace::overlay::{LayersError, Overlay};
 use crate::workspace::removal::{absent_is_fine, opened};
@@ -18,7 +18,7 @@ use crate::workspace::unfinished::Recovered;
 pub(super) fn undo_noted(
     overlays: &[Overlay],
     layers: &[Layers],
-    steps: Vec<Noted>,
+    steps: Vec<JournalStep>,
 ) -> Result<Recovered, LayersError> {
     let Undone { kept, changed, deleted, failed } = undo(overlays, layers, &steps);
     let outer = |tree: usize, path: PathBuf| overlays[tree].lower.join(path);
@@ -33,7 +33,7 @@ pub(super) fn undo_noted(
         let (kept, changed, deleted) = (all(kept), all(changed), all(deleted));
         return Ok(Recovered { removed: Vec::new(), kept, changed, deleted });
     };
-    let mut left: Vec<Noted> = failed.into_iter().map(|(noted, _cause)| noted).collect();
+    let mut left: Vec<JournalStep> = failed.into_iter().map(|(noted, _cause)| noted).collect();
     left.reverse();
     // If it cannot be written, the one from before stays, with more steps than are left.
     Journal { state: State::Committing, steps: left }.write(overlays).ok();
@@ -50,7 +50,7 @@ struct Undone {
     /// What the user deleted since.
     deleted: Vec<(usize, PathBuf)>,
     /// Steps that are still to be undone, the last first.
-    failed: Vec<(Noted, Errno)>,
+    failed: Vec<(JournalStep, Errno)>,
 }
 
 /// What became of one step.
@@ -68,7 +68,7 @@ enum Became {
 
 /// Undoes steps, the last first. What somebody changed meanwhile stays as it is. To come back to its place changes the time
 /// of a file, so it is noted as unchanged, if it was.
-fn undo(overlays: &[Overlay], layers: &[Layers], steps: &[Noted]) -> Undone {
+fn undo(overlays: &[Overlay], layers: &[Layers], steps: &[JournalStep]) -> Undone {
     let (mut out, mut restored) = (Undone::default(), Vec::new());
     for noted in steps.iter().rev() {
         let Some(own) = layers.get(noted.tree) else { continue };
@@ -88,7 +88,7 @@ fn undo(overlays: &[Overlay], layers: &[Layers], steps: &[Noted]) -> Undone {
     out
 }
 
-fn undo_one(own: &Layers, noted: &Noted, steps: &[Noted]) -> Result<Became, Errno> {
+fn undo_one(own: &Layers, noted: &JournalStep, steps: &[JournalStep]) -> Result<Became, Errno> {
     let (parent, name) = match own.lower.parent(&noted.path) {
         // The user took away the directory that it was in.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return undo_without_place(own, noted),
@@ -96,9 +96,9 @@ fn undo_one(own: &Layers, noted: &Noted, steps: &[Noted]) -> Result<Became, Errn
     };
     let now = parent.status_if_present(name)?;
     match noted.deed {
-        Deed::Lock => release_lock(own, &noted.path)?,
-        Deed::KeepDirectory => {}
-        Deed::MakeDirectory => {
+        JournalAct::Lock => release_lock(own, &noted.path)?,
+        JournalAct::KeepDirectory => {}
+        JournalAct::MakeDirectory => {
             let is_ours = now.is_some_and(|now| now.kind == Kind::Directory && now.mode == MADE);
             let removed = if is_ours { opened(&parent, || parent.remove_directory(name)) } else { Ok(()) };
             match removed {
@@ -106,7 +106,7 @@ fn undo_one(own: &Layers, noted: &Noted, steps: &[Noted]) -> Result<Became, Errn
                 answer => absent_is_fine(answer)?,
             }
         }
-        Deed::RemoveDirectory => {
+        JournalAct::RemoveDirectory => {
             if let (None, Some(mark)) = (now, noted.mark) {
                 if !was_emptied(own, noted, steps)? {
                     return Ok(Became::Deleted(None));
@@ -121,23 +121,23 @@ fn undo_one(own: &Layers, noted: &Noted, steps: &[Noted]) -> Result<Became, Errn
                 return Ok(Became::Restored);
             }
         }
-        Deed::New => match now {
+        JournalAct::New => match now {
             Some(now) if noted.is_ours(&now) => opened(&parent, || absent_is_fine(parent.remove(name)))?,
             Some(now) if noted.is_made(&now) => return Ok(Became::Changed),
             // What was made is not beside its place any more, so it was in it.
             None if locate(own, noted)?.is_none() => return Ok(Became::Deleted(None)),
             Some(_) | None => remove_staged(own, noted)?,
         },
-        Deed::Delete | Deed::Exchange => return put_back(own, noted, (&parent, name), now),
+        JournalAct::Delete | JournalAct::Exchange => return put_back(own, noted, (&parent, name), now),
     }
     Ok(Became::Undone)
 }
 
 /// Whether the apply had moved everything out of a directory. If it had not, somebody else removed the directory.
-fn was_emptied(own: &Layers, directory: &Noted, steps: &[Noted]) -> Result<bool, Errno> {
+fn was_emptied(own: &Layers, directory: &JournalStep, steps: &[JournalStep]) -> Result<bool, Errno> {
     for step in steps {
         let below = step.tree == directory.tree && step.path.starts_with(&directory.path);
-        if step.deed == Deed::Delete && below && locate(own, step)?.is_none() {
+        if step.deed == JournalAct::Delete && below && locate(own, step)?.is_none() {
             return Ok(false);
         }
     }
@@ -147,7 +147,7 @@ fn was_emptied(own: &Layers, directory: &Noted, steps: &[Noted]) -> Result<bool,
 /// Brings the user's version back from beside its place.
 fn put_back(
     own: &Layers,
-    noted: &Noted,
+    noted: &JournalStep,
     (parent, name): (&Directory, &OsStr),
     now: Option<Status>,
 ) -> Result<Became, Errno> {
@@ -161,7 +161,7 @@ fn put_back(
     let rename = |onto| opened(parent, || opened(&home, || home.rename(&noted.beside, parent, name, onto)));
     match now {
         // The user's version is beside the place, so the agent's was in it.
-        None if noted.deed == Deed::Exchange => {
+        None if noted.deed == JournalAct::Exchange => {
             return set_apart(noted, &home, (parent, &above)).map(|path| Became::Deleted(Some(path)));
         }
         None => rename(Onto::Nothing)?,
@@ -179,30 +179,32 @@ fn put_back(
 }
 
 /// Without its directory a file has no place to come back to.
-fn undo_without_place(own: &Layers, noted: &Noted) -> Result<Became, Errno> {
+fn undo_without_place(own: &Layers, noted: &JournalStep) -> Result<Became, Errno> {
     match (noted.deed, locate(own, noted)?) {
-        (Deed::Delete | Deed::Exchange | Deed::New, Some(beside)) if noted.is_made(&beside.status) => {
+        (JournalAct::Delete | JournalAct::Exchange | JournalAct::New, Some(beside))
+            if noted.is_made(&beside.status) =>
+        {
             remove_staged(own, noted)?;
             Ok(Became::Undone)
         }
-        (Deed::Delete | Deed::Exchange, Some(Beside { home, above, status: _ })) => {
+        (JournalAct::Delete | JournalAct::Exchange, Some(Beside { home, above, status: _ })) => {
             set_apart(noted, &home, (&home, &above)).map(Became::Kept)
         }
         (
-            Deed::Lock
-            | Deed::Delete
-            | Deed::RemoveDirectory
-            | Deed::MakeDirectory
-            | Deed::KeepDirectory
-            | Deed::New
-            | Deed::Exchange,
+            JournalAct::Lock
+            | JournalAct::Delete
+            | JournalAct::RemoveDirectory
+            | JournalAct::MakeDirectory
+            | JournalAct::KeepDirectory
+            | JournalAct::New
+            | JournalAct::Exchange,
             _,
         ) => Ok(Became::Undone),
     }
 }
 
 /// Removes what was made beside its place, and only that.
-fn remove_staged(own: &Layers, noted: &Noted) -> Result<(), Errno> {
+fn remove_staged(own: &Layers, noted: &JournalStep) -> Result<(), Errno> {
     match locate(own, noted)? {
         Some(Beside { home, above: _, status }) if noted.is_made(&status) => {
             opened(&home, || absent_is_fine(home.remove(&noted.beside)))
@@ -212,7 +214,11 @@ fn remove_staged(own: &Layers, noted: &Noted) -> Result<(), Errno> {
 }
 
 /// Gives the user's version from before the apply a name to be found under: in its place is a later one.
-fn set_apart(noted: &Noted, home: &Directory, (to, above): (&Directory, &Path)) -> Result<PathBuf, Errno> {
+fn set_apart(
+    noted: &JournalStep,
+    home: &Directory,
+    (to, above): (&Directory, &Path),
+) -> Result<PathBuf, Errno> {
     let own = noted.path.file_name().ok_or(Errno::INVAL)?;
     let mut number = 0_u32;
     loop {
@@ -229,10 +235,10 @@ fn set_apart(noted: &Noted, home: &Directory, (to, above): (&Directory, &Path)) 
     }
 }
 
-fn note_restored(overlays: &[Overlay], layers: &[Layers], restored: &[&Noted]) {
+fn note_restored(overlays: &[Overlay], layers: &[Layers], restored: &[&JournalStep]) {
     for (tree, (overlay, layers)) in overlays.iter().zip(layers).enumerate() {
         let own = restored.iter().filter(|noted| noted.tree == tree && !noted.forced);
-        let now = |noted: &&Noted| {
+        let now = |noted: &&JournalStep| {
             let status = layers.lower.status(&noted.path).ok()??;
             Some((noted.path.clone(), status))
         };

@@ -21,7 +21,7 @@ pub const RESOLVER_LISTENER: &str = "resolver";
 
 /// One synthetic address and its ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Door {
+pub struct SyntheticAddress {
     pub address: Ipv4Addr,
     /// The host that it stands for; `None` until a lookup assigns one.
     pub name: Option<HostName>,
@@ -31,11 +31,11 @@ pub struct Door {
 
 /// All synthetic addresses of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doors {
-    pub doors: Vec<Door>,
+pub struct SyntheticAddresses {
+    pub addresses: Vec<Door>,
 }
 
-impl Doors {
+impl SyntheticAddresses {
     /// The range that contains all synthetic addresses.
     pub const RANGE: GuestRange = GuestRange { network: Ipv4Addr::new(198, 18, 0, 0), prefix: 16 };
 
@@ -57,35 +57,35 @@ impl Doors {
             }
         }
         let mut left = SOCKETS;
-        let mut doors = Vec::new();
+        let mut addresses = Vec::new();
         for (number, (name, ports)) in (1_u16..).zip(named) {
             let Some(rest) = left.checked_sub(ports.len()) else { break };
             left = rest;
             let ports = ports.into_iter().collect();
-            doors.push(Door { address: at(0, number), name: Some(name.clone()), ports });
+            addresses.push(SyntheticAddress { address: at(0, number), name: Some(name.clone()), ports });
         }
         let spare = left.checked_div(spare_ports.len()).unwrap_or(0).min(SPARE);
         let ports: Vec<Port> = spare_ports.into_iter().collect();
-        doors.extend((1_u16..).take(spare).map(|number| Door {
+        addresses.extend((1_u16..).take(spare).map(|number| SyntheticAddress {
             address: at(64, number),
             name: None,
             ports: ports.clone(),
         }));
-        Self { doors }
+        Self { addresses }
     }
 
     /// The sockets that the guest opens: one for each address and port, and the resolver's. Empty without addresses.
     #[must_use]
     pub fn listeners(&self) -> Vec<GuestListener> {
-        let sockets = self.doors.iter().flat_map(|door| {
-            door.ports.iter().map(|port| {
-                let address = SocketAddr::from((door.address, port.get()));
-                GuestListener { name: format!("door {address}"), at: GuestAddress::Tcp { address } }
+        let sockets = self.addresses.iter().flat_map(|synthetic| {
+            synthetic.ports.iter().map(|port| {
+                let address = SocketAddr::from((synthetic.address, port.get()));
+                GuestListener { name: format!("transparent {address}"), at: GuestAddress::Tcp { address } }
             })
         });
         let resolver =
             GuestListener { name: RESOLVER_LISTENER.to_owned(), at: GuestAddress::Udp { address: RESOLVER } };
-        let resolver = (!self.doors.is_empty()).then_some(resolver);
+        let resolver = (!self.addresses.is_empty()).then_some(resolver);
         resolver.into_iter().chain(sockets).collect()
     }
 }
@@ -100,37 +100,40 @@ mod tests {
     use super::*;
     use crate::{EgressRule, HostPattern};
 
-    fn doors(allow: &[String]) -> Doors {
+    fn addresses(allow: &[String]) -> SyntheticAddresses {
         let rule = |text: &String| EgressRule {
             id: text.clone(),
             effect: RuleEffect::Allow,
             host: HostPattern::parse(text).unwrap(),
             request: None,
         };
-        Doors::of(&Egress { model: true, rules: allow.iter().map(rule).collect() })
+        SyntheticAddresses::of(&Egress { model: true, rules: allow.iter().map(rule).collect() })
     }
 
     #[test]
     fn a_name_has_an_address_and_a_wildcard_reserved_ones() {
-        let made = doors(&["a.test".into(), "a.test:80".into(), "*.b.test".into(), "10.0.0.0/8".into()]);
-        assert_eq!(made.doors.len(), 1 + SPARE);
-        assert_eq!(made.doors[0].address.to_string(), "198.18.0.1");
-        assert_eq!(made.doors[0].ports.iter().map(|port| port.get()).collect::<Vec<_>>(), [80, 443]);
-        assert_eq!(made.doors[1].name, None);
+        let made = addresses(&["a.test".into(), "a.test:80".into(), "*.b.test".into(), "10.0.0.0/8".into()]);
+        assert_eq!(made.addresses.len(), 1 + SPARE);
+        assert_eq!(made.addresses[0].address.to_string(), "198.18.0.1");
+        assert_eq!(made.addresses[0].ports.iter().map(|port| port.get()).collect::<Vec<_>>(), [80, 443]);
+        assert_eq!(made.addresses[1].name, None);
         assert_eq!(made.listeners().len(), 1 + 2 + SPARE);
-        assert!(doors(&["10.0.0.0/8".into()]).listeners().is_empty(), "an address is not resolved by name");
+        assert!(
+            addresses(&["10.0.0.0/8".into()]).listeners().is_empty(),
+            "an address is not resolved by name"
+        );
     }
 
     #[test]
     fn they_are_few_and_all_in_the_range() {
         let many: Vec<String> =
             (0..300).map(|n| format!("host{n}.test")).chain(["*.c.test".into()]).collect();
-        let made = doors(&many);
+        let made = addresses(&many);
         assert!(made.listeners().len() <= SOCKETS + 1);
         assert!(made.listeners().len() < crate::GUEST_LISTENERS_MAX);
-        let addresses: BTreeSet<_> = made.doors.iter().map(|door| door.address).collect();
-        assert_eq!(addresses.len(), made.doors.len(), "addresses must be unique");
-        assert!(addresses.iter().all(|address| Doors::RANGE.contains(IpAddr::V4(*address))));
-        assert!(Doors::RANGE.is_reserved());
+        let addresses: BTreeSet<_> = made.addresses.iter().map(|synthetic| synthetic.address).collect();
+        assert_eq!(addresses.len(), made.addresses.len(), "addresses must be unique");
+        assert!(addresses.iter().all(|address| SyntheticAddresses::RANGE.contains(IpAddr::V4(*address))));
+        assert!(SyntheticAddresses::RANGE.is_reserved());
     }
 }

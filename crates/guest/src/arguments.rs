@@ -16,49 +16,49 @@ pub(crate) const USAGE: &str = "usage: belljar-guest init --control FD|--connect
 /// A command line, parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arguments {
-    /// Be the first process.
+    /// Run as the first process of the sandbox.
     Init(Line),
-    /// Be the proxy command of ssh.
+    /// Run as ssh's `ProxyCommand`.
     Connect(ConnectRequest),
-    /// Try what should be closed.
+    /// Run probes.
     Probe {
-        /// Which.
+        /// The probes to run.
         which: Which,
         /// What some probes look for.
         context: ProbeContext,
     },
-    /// Say which version of the protocol is spoken.
+    /// Print the version of the guest and of its protocol.
     Version,
 }
 
 /// How the supervisor is reached.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line {
-    /// By a socket that was inherited under this number.
+    /// Through an inherited socket with this descriptor number.
     Inherited(i32),
-    /// By a socket at this path.
+    /// Through the socket at this path.
     At(PathBuf),
 }
 
-/// Why the command line was not understood.
+/// Why the command line could not be parsed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
-    /// There is no verb.
-    #[error("a verb is missing")]
+    /// The command line is empty.
+    #[error("missing subcommand")]
     NoVerb,
-    /// There is no such verb.
-    #[error("`{0}` is no verb of the guest")]
+    /// The first argument does not name a subcommand.
+    #[error("unknown subcommand `{0}`")]
     UnknownVerb(String),
-    /// Something more, or something unknown.
-    #[error("`{0}` is not expected here")]
+    /// An unknown option, or an argument too many.
+    #[error("unexpected argument `{0}`")]
     Unexpected(String),
-    /// An argument or the value of an option is not there.
+    /// An argument or the value of an option is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// A value cannot be used.
+    /// A value has the wrong type.
     #[error("`{value}` is not {expected}")]
     Value {
-        /// As given.
+        /// The value as given.
         value: String,
         /// What was expected.
         expected: &'static str,
@@ -71,29 +71,29 @@ impl Arguments {
     /// # Errors
     /// Names the first argument that does not fit.
     pub fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Self, UsageError> {
-        let mut words = arguments.map(|word| word.to_string_lossy().into_owned());
-        let verb = words.next().ok_or(UsageError::NoVerb)?;
+        let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+        let verb = arguments.next().ok_or(UsageError::NoVerb)?;
         match verb.as_str() {
-            "init" => init(&mut words),
-            "connect" => connect(&mut words),
-            "probe" => probe(&mut words),
+            "init" => init(&mut arguments),
+            "connect" => connect(&mut arguments),
+            "probe" => probe(&mut arguments),
             "--version" => Ok(Arguments::Version),
             _ => Err(UsageError::UnknownVerb(verb)),
         }
     }
 }
 
-type Words<'words> = &'words mut dyn Iterator<Item = String>;
+type Remaining<'arguments> = &'arguments mut dyn Iterator<Item = String>;
 
-fn init(words: Words<'_>) -> Result<Arguments, UsageError> {
+fn init(arguments: Remaining<'_>) -> Result<Arguments, UsageError> {
     let mut line = None;
-    while let Some(word) = words.next() {
-        line = Some(match (word.as_str(), line) {
-            ("--control", None) => Line::Inherited(number(words, "a descriptor number")?),
+    while let Some(argument) = arguments.next() {
+        line = Some(match (argument.as_str(), line) {
+            ("--control", None) => Line::Inherited(number(arguments, "a descriptor number")?),
             ("--connect", None) => {
-                Line::At(words.next().ok_or(UsageError::Missing("the value of --connect"))?.into())
+                Line::At(arguments.next().ok_or(UsageError::Missing("the value of --connect"))?.into())
             }
-            _ => return Err(UsageError::Unexpected(word)),
+            _ => return Err(UsageError::Unexpected(argument)),
         });
     }
     let usable = |line: &Line| !matches!(line, Line::Inherited(..=2));
@@ -101,18 +101,18 @@ fn init(words: Words<'_>) -> Result<Arguments, UsageError> {
     Ok(Arguments::Init(line))
 }
 
-fn connect(words: Words<'_>) -> Result<Arguments, UsageError> {
+fn connect(arguments: Remaining<'_>) -> Result<Arguments, UsageError> {
     let (mut host, mut port, mut proxy) = (None, None, None);
-    while let Some(word) = words.next() {
-        match word.as_str() {
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
             "--proxy" => {
-                let value = words.next().ok_or(UsageError::Missing("the value of --proxy"))?;
+                let value = arguments.next().ok_or(UsageError::Missing("the value of --proxy"))?;
                 proxy = Some(parsed::<SocketAddr>(value, "an address and port")?);
             }
-            _ if word.starts_with("--") => return Err(UsageError::Unexpected(word)),
-            _ if host.is_none() => host = Some(word),
-            _ if port.is_none() => port = Some(parsed::<u16>(word, "a port")?),
-            _ => return Err(UsageError::Unexpected(word)),
+            _ if argument.starts_with("--") => return Err(UsageError::Unexpected(argument)),
+            _ if host.is_none() => host = Some(argument),
+            _ if port.is_none() => port = Some(parsed::<u16>(argument, "a port")?),
+            _ => return Err(UsageError::Unexpected(argument)),
         }
     }
     let host = host.ok_or(UsageError::Missing("HOST"))?;
@@ -120,26 +120,26 @@ fn connect(words: Words<'_>) -> Result<Arguments, UsageError> {
     Ok(Arguments::Connect(ConnectRequest { host, port, proxy }))
 }
 
-fn probe(words: Words<'_>) -> Result<Arguments, UsageError> {
+fn probe(arguments: Remaining<'_>) -> Result<Arguments, UsageError> {
     let (mut names, mut all, mut attempts) = (Vec::new(), false, None);
     let mut context = ProbeContext::default();
-    while let Some(word) = words.next() {
-        match word.as_str() {
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
             "--all" => all = true,
             "--attempts" => {
-                attempts = Some(words.next().ok_or(UsageError::Missing("the value of --attempts"))?);
+                attempts = Some(arguments.next().ok_or(UsageError::Missing("the value of --attempts"))?);
             }
-            // The only form there is; accepted so that the caller says what it parses.
+            // JSON is the only output format; the option lets callers state what they parse.
             "--json" => {}
-            "--key" => context.key = words.next().ok_or(UsageError::Missing("the value of --key"))?,
+            "--key" => context.key = arguments.next().ok_or(UsageError::Missing("the value of --key"))?,
             "--abstract" => {
-                context.abstract_name = words.next().ok_or(UsageError::Missing("the value of --abstract"))?;
+                context.abstract_name = arguments.next().ok_or(UsageError::Missing("the value of --abstract"))?;
             }
-            "--segment" => context.segment = number(words, "the key of a segment")?,
-            "--pid" => context.pid = Some(number(words, "a process number")?),
-            "--trace" => context.trace = Some(number(words, "a process number")?),
-            _ if word.starts_with("--") => return Err(UsageError::Unexpected(word)),
-            _ => names.push(word),
+            "--segment" => context.segment = number(arguments, "the key of a segment")?,
+            "--pid" => context.pid = Some(number(arguments, "a process number")?),
+            "--trace" => context.trace = Some(number(arguments, "a process number")?),
+            _ if argument.starts_with("--") => return Err(UsageError::Unexpected(argument)),
+            _ => names.push(argument),
         }
     }
     let which = match (all, names.is_empty(), attempts) {
@@ -151,8 +151,8 @@ fn probe(words: Words<'_>) -> Result<Arguments, UsageError> {
     Ok(Arguments::Probe { which, context })
 }
 
-fn number(words: Words<'_>, expected: &'static str) -> Result<i32, UsageError> {
-    parsed(words.next().ok_or(UsageError::Missing(expected))?, expected)
+fn number(arguments: Remaining<'_>, expected: &'static str) -> Result<i32, UsageError> {
+    parsed(arguments.next().ok_or(UsageError::Missing(expected))?, expected)
 }
 
 fn parsed<T: std::str::FromStr>(value: String, expected: &'static str) -> Result<T, UsageError> {
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Arguments, UsageError> {
-        Arguments::parse(line.split(' ').filter(|word| !word.is_empty()).map(OsString::from))
+        Arguments::parse(line.split(' ').filter(|argument| !argument.is_empty()).map(OsString::from))
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! What runs inside the sandbox: the first process, the way out for ssh, and the probes.
+//! The program inside the sandbox: the first process, the proxy command for ssh, and the probes.
 //!
-//! No runtime, no TLS, no C library beyond the system's; one thread, and two more where a project is guarded: it must start
-//! in any image, and it stands between the kernel and code that nobody trusts. Every wall that it puts up is a condition: if one cannot stand,
-//! the command does not start. Only Landlock is best effort, and what it enforces is reported.
+//! No runtime, no TLS, no C library beyond the system's; one thread, and two more where a project is guarded: it must
+//! start in any image, and it is the last trusted code before the command. If a restriction cannot be applied, the
+//! command does not start. Only Landlock is best effort, and what it enforces is reported.
 
 mod arguments;
 mod connect;
@@ -39,14 +39,14 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
     };
     match outcome {
         Ok(()) => ExitCode::Passed.code(),
-        Err(words) => {
-            complain(&words);
+        Err(message) => {
+            complain(&message);
             ExitCode::Failed.code()
         }
     }
 }
 
-/// Nobody is left to tell if even standard error is closed.
-fn complain(words: &str) {
-    writeln!(std::io::stderr(), "belljar-guest: {words}").ok();
+/// Prints to standard error; if that is closed, there is no other place to report to.
+fn complain(message: &str) {
+    writeln!(std::io::stderr(), "belljar-guest: {message}").ok();
 }

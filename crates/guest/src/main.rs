@@ -1,10 +1,10 @@
-//! The binary: the command line goes to the library, the status comes back.
+//! The binary: passes the command line to the library and exits with its status.
 
 use dlmalloc::GlobalDlmalloc;
 use std::process::ExitCode;
 
-/// Asks the kernel for memory a few times. That of musl asks for every few pages, and gives them back, until the command
-/// is started a hundred times.
+/// Asks the kernel for memory only a few times. musl's allocator asks for every few pages and gives them back, about a
+/// hundred times until the command is started.
 #[global_allocator]
 static MEMORY: GlobalDlmalloc = GlobalDlmalloc;
 

@@ -99,8 +99,8 @@ fn a_proxy_that_is_none_is_an_error() {
         let (address, thread) = proxy(move |mut connection| connection.write_all(answer.as_bytes()).unwrap());
         let output = connect(address, b"");
         assert_eq!(output.status.code(), Some(1));
-        let words = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(words, "belljar-guest: the proxy's answer is not understood\n");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(message, "belljar-guest: the proxy's answer is not valid HTTP\n");
         thread.join().unwrap();
     }
 }

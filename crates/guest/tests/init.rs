@@ -218,7 +218,7 @@ fn a_process_limit_that_was_reached_is_reported() {
 }
 
 #[test]
-fn a_wall_that_cannot_stand_is_a_refusal() {
+fn a_restriction_that_cannot_be_applied_is_a_refusal() {
     require!(Bwrap);
     // A capability is left in the bounding set, and the one that it takes to drop it is not there.
     for user in users() {
@@ -286,7 +286,7 @@ fn everything_ends_within_a_second_of_sigkill_to_the_supervisor() {
 
 /// A supervisor that has nothing to prepare saves a round trip.
 #[test]
-fn a_command_may_start_without_an_order_but_not_before_the_walls() {
+fn a_command_may_start_without_an_order_but_not_without_restrictions() {
     require!(Bwrap);
     for user in users() {
         let script = "grep -E '^(CapEff|NoNewPrivs|Seccomp):' /proc/self/status | tr -s '\\t' ' '";

@@ -1,11 +1,11 @@
 //! The head of the proxy's answer.
 
-/// What is needed of it.
+/// The parts of the head that the guest needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxyAnswer {
-    /// The status.
+    /// The status code.
     pub status: u16,
-    /// The length of the body, if it says.
+    /// The value of `Content-Length`, if given.
     pub length: Option<usize>,
 }
 
@@ -14,12 +14,12 @@ pub struct ProxyAnswer {
 pub fn parse_proxy_answer(head: &[u8]) -> Option<ProxyAnswer> {
     let head = std::str::from_utf8(head).ok()?;
     let mut lines = head.split("\r\n");
-    let mut words = lines.next()?.splitn(3, ' ');
-    let version = words.next()?;
+    let mut parts = lines.next()?.splitn(3, ' ');
+    let version = parts.next()?;
     if !matches!(version, "HTTP/1.0" | "HTTP/1.1") {
         return None;
     }
-    let status = words.next().filter(|status| status.len() == 3)?.parse().ok()?;
+    let status = parts.next().filter(|status| status.len() == 3)?.parse().ok()?;
     let length = lines.find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok()).flatten()

@@ -1,4 +1,4 @@
-//! The way out for ssh: a tunnel through the proxy, as a `ProxyCommand`.
+//! `ProxyCommand` for ssh: a tunnel through the proxy.
 
 mod answer;
 mod tunnel;
@@ -20,53 +20,53 @@ const HEAD_MAX: usize = 16 * 1024;
 const EXPLANATION_MAX: usize = 4 * 1024;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Where to go, and through what.
+/// The host to reach, and the proxy to reach it through.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
     /// A name or an address.
     pub host: String,
-    /// The port.
+    /// The port on that host.
     pub port: u16,
-    /// The proxy; from the environment where it is not given.
+    /// The proxy; `None` takes it from the environment.
     pub proxy: Option<SocketAddr>,
 }
 
-/// Why there is no tunnel.
+/// Why the tunnel failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Neither the command line nor the environment names one.
+    /// Neither the command line nor the environment names a proxy.
     #[error("no proxy: give --proxy or set {PROXY_VARIABLE}")]
     NoProxy,
-    /// The host would change the request.
-    #[error("`{0}` is not a host")]
+    /// The host has characters that would change the request.
+    #[error("invalid host `{0}`")]
     Host(String),
-    /// The proxy did not answer the telephone.
+    /// The connection to the proxy failed.
     #[error("cannot reach the proxy at {address}")]
     Reach {
-        /// The proxy.
+        /// The proxy's address.
         address: SocketAddr,
-        /// Why.
+        /// The error of the connection.
         #[source]
         cause: std::io::Error,
     },
-    /// The conversation broke off.
-    #[error("the proxy broke off")]
+    /// The connection ended before the answer was complete.
+    #[error("the proxy closed the connection before it answered")]
     Conversation(#[source] std::io::Error),
-    /// The answer is not HTTP, or endless.
-    #[error("the proxy's answer is not understood")]
+    /// The answer is not HTTP, or its head is too long.
+    #[error("the proxy's answer is not valid HTTP")]
     Answer,
-    /// The proxy said no.
+    /// The proxy refused the connection.
     #[error("{target} refused with {status}: {explanation}")]
     Refused {
         /// Host and port.
         target: String,
-        /// The status.
+        /// The status code of the refusal.
         status: u16,
-        /// What it said, shortened and without control characters.
+        /// The proxy's explanation, shortened and without control characters.
         explanation: String,
     },
-    /// Bytes could not be moved.
-    #[error("the tunnel broke")]
+    /// Copying between the streams and the proxy failed.
+    #[error("the tunnel failed")]
     Tunnel(#[source] std::io::Error),
 }
 
@@ -136,7 +136,7 @@ fn read_head(proxy: &mut impl Read) -> Result<(Vec<u8>, Vec<u8>), ConnectError> 
 fn read_explanation(proxy: &mut impl Read, mut body: Vec<u8>, answer: ProxyAnswer) -> String {
     let wanted = answer.length.unwrap_or(EXPLANATION_MAX).min(EXPLANATION_MAX);
     let missing = wanted.saturating_sub(body.len()) as u64;
-    // What came before it broke off is shown.
+    // If the connection ends early, the part that came is shown.
     proxy.take(missing).read_to_end(&mut body).ok();
     body.truncate(wanted);
     let text = String::from_utf8_lossy(&body);

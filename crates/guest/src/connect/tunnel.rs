@@ -14,7 +14,7 @@ use rustix::net::SendFlags;
 
 const PIECE: usize = 4096;
 
-/// One direction.
+/// One direction of the tunnel.
 struct Flow {
     pending: Vec<u8>,
     ended: bool,
@@ -54,21 +54,21 @@ impl Flow {
 /// Moves bytes until the socket's other end closes. The end of standard input closes our half of the socket.
 pub(super) fn run(socket: &TcpStream, received: Vec<u8>) -> io::Result<()> {
     let (input, output) = (rustix::stdio::stdin(), rustix::stdio::stdout());
-    let mut outwards = Flow { pending: Vec::new(), ended: false };
-    let mut inwards = Flow { pending: received, ended: false };
+    let mut upload = Flow { pending: Vec::new(), ended: false };
+    let mut download = Flow { pending: received, ended: false };
     let mut half_closed = false;
-    while !inwards.is_done() {
-        if outwards.is_done() && !half_closed {
+    while !download.is_done() {
+        if upload.is_done() && !half_closed {
             socket.shutdown(Shutdown::Write)?;
             half_closed = true;
         }
         let flags = |wanted: bool, flags| if wanted { flags } else { PollFlags::empty() };
-        let to_socket = flags(!outwards.pending.is_empty(), PollFlags::OUT);
-        let from_socket = flags(inwards.wants_input(), PollFlags::IN);
+        let to_socket = flags(!upload.pending.is_empty(), PollFlags::OUT);
+        let from_socket = flags(download.wants_input(), PollFlags::IN);
         let mut polled = vec![PollFd::from_borrowed_fd(socket.as_fd(), to_socket | from_socket)];
         // A descriptor that is not waited for is left out: its hang-up would wake the loop for nothing.
-        let reading = outwards.wants_input();
-        let writing = !inwards.pending.is_empty();
+        let reading = upload.wants_input();
+        let writing = !download.pending.is_empty();
         polled.extend(reading.then(|| PollFd::from_borrowed_fd(input, PollFlags::IN)));
         polled.extend(writing.then(|| PollFd::from_borrowed_fd(output, PollFlags::OUT)));
         match rustix::event::poll(&mut polled, None) {
@@ -80,18 +80,18 @@ pub(super) fn run(socket: &TcpStream, received: Vec<u8>) -> io::Result<()> {
         let on_input = if reading { ready.next() } else { None };
         let on_output = if writing { ready.next() } else { None };
         let hung_up = PollFlags::HUP | PollFlags::ERR;
-        if inwards.wants_input() && on_socket.intersects(PollFlags::IN | hung_up) {
-            inwards.fill(socket.as_fd())?;
+        if download.wants_input() && on_socket.intersects(PollFlags::IN | hung_up) {
+            download.fill(socket.as_fd())?;
         }
-        if !outwards.pending.is_empty() && on_socket.intersects(PollFlags::OUT | hung_up) {
+        if !upload.pending.is_empty() && on_socket.intersects(PollFlags::OUT | hung_up) {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            outwards.drain(|piece| rustix::net::send(socket, piece, flags))?;
+            upload.drain(|piece| rustix::net::send(socket, piece, flags))?;
         }
         if on_input.is_some_and(|ready| !ready.is_empty()) {
-            outwards.fill(input)?;
+            upload.fill(input)?;
         }
         if on_output.is_some_and(|ready| !ready.is_empty()) {
-            inwards.drain(|piece| rustix::io::write(output, piece))?;
+            download.drain(|piece| rustix::io::write(output, piece))?;
         }
     }
     Ok(())

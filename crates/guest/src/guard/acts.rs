@@ -1,4 +1,4 @@
-//! What is done in a caller's place: opening, making, linking, shortening.
+//! Performs calls on behalf of the caller: opening, creating, linking, truncating.
 //!
 //! Everything is done by the name in a directory that is held open, and never through a link: between the decision and the
 //! act the caller can change what its path means, but not what this name in this directory means to the class.
@@ -23,20 +23,20 @@ use super::moving::making_of;
 /// How often something is tried again that another thread was quicker with.
 const TRIES: usize = 100;
 
-/// What was done.
+/// The result of a call that the guard performed.
 pub(super) enum Done {
-    /// The call succeeds with nothing to give.
+    /// The call succeeds and returns nothing.
     Nothing,
     /// The caller gets this descriptor.
     Descriptor {
         descriptor: OwnedFd,
         on_exec: OnExec,
-        /// What was made for it, and goes again where the caller cannot take it.
+        /// The file created for it, which is removed if the caller cannot take the descriptor.
         made: Option<Made>,
     },
 }
 
-/// A file that was made for a caller.
+/// A file that was created for a caller.
 pub(super) struct Made {
     parent: Directory,
     name: OsString,
@@ -44,17 +44,17 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// Notes a file that was made a moment ago.
+    /// Remembers a file that was just created.
     pub(super) fn note(parent: &Directory, name: &OsStr, identity: Identity) -> Option<Self> {
-        // Without a descriptor left nothing can be cleaned up, and the file stays.
+        // Out of descriptors: the file cannot be cleaned up later and stays.
         let parent = parent.as_fd().try_clone_to_owned().ok()?;
         Some(Made { parent: Directory::from(parent), name: name.to_owned(), identity })
     }
 
-    /// Removes the file, unless another has its name by now. To be called when nothing else is done.
+    /// Removes the file, unless its name belongs to another file by now. Call it with exclusive access only.
     pub(super) fn remove(&self) {
         if self.parent.status(&self.name).is_ok_and(|now| now.identity == self.identity) {
-            // Its caller is gone or told of a failure; that an empty file stays is all that can happen.
+            // The caller is gone or gets an error already; at worst an empty file stays.
             self.parent.remove(&self.name).ok();
         }
     }
@@ -69,10 +69,10 @@ pub(super) enum Alone {
     Yes,
 }
 
-/// That an act must be the only one.
+/// The act needs exclusive access and has to be repeated with it.
 pub(super) struct NeedsToBeAlone;
 
-/// What an act says when others may be under way: it is done, or must be alone.
+/// The result of an act that may run beside others: performed, or to be repeated with exclusive access.
 pub(super) type Attempt = Result<Acted, NeedsToBeAlone>;
 
 /// Opens as the caller asked to.
@@ -121,7 +121,7 @@ impl Caller<'_> {
                 Some(kind) => self.open_existing(open, &spot, kind, alone),
             };
             match done {
-                // It appeared, went, or became a link meanwhile.
+                // The entry appeared, vanished, or became a link meanwhile.
                 Err(Tried::Stop(Stop::Fail(Errno::EXIST))) if !exclusive => {}
                 Err(Tried::Stop(Stop::Fail(Errno::NOENT))) if open.flags.contains(OFlags::CREATE) => {
                     // Unless the directory itself is gone.
@@ -157,7 +157,7 @@ impl Caller<'_> {
             return Ok(done);
         }
         let flags = open.flags - OFlags::CREATE - OFlags::EXCL;
-        // It may be a pipe by now, and nobody waits for one here.
+        // It may be a pipe by now, and this thread must not block on one.
         let careful = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
         let descriptor = rustix::fs::openat(&spot.parent, &spot.name, careful, Mode::empty())?;
         if !flags.contains(OFlags::NONBLOCK) {
@@ -190,8 +190,8 @@ impl Caller<'_> {
         Ok(Done::Descriptor { descriptor, on_exec: on_exec(open.flags), made })
     }
 
-    /// What a file of the class may be instead: one that says what it has to say, whatever the caller writes. Nothing where
-    /// the user allowed it to be an ordinary one.
+    /// Handles a guarded file whose content is known in advance: the guard writes that content itself and gives the caller
+    /// a memory file to write to. Returns `None` where the user allowed the caller to write the file.
     fn instead(&self, open: &Open, spot: &Spot, held: Held, alone: Alone) -> Result<Option<Done>, Tried> {
         if held.unless == Unless::ConfigLock {
             return self.open_lock(open, spot, held.why, alone).map(Some);
@@ -200,7 +200,7 @@ impl Caller<'_> {
         let writes_anew = open.flags.contains(OFlags::CREATE) || open.flags.contains(OFlags::TRUNC);
         let exists = spot.kind()?.is_some();
         let said = match held.unless {
-            // git writes that of a submodule twice.
+            // git writes the `.git` file of a submodule twice.
             Unless::KnownRepository if writes_anew && exists => {
                 let says = |said: &Vec<u8>| content::says(&spot.parent, &spot.name, said);
                 content::submodule_at(&self.broker.roots, &place).filter(says)
@@ -292,7 +292,7 @@ impl Caller<'_> {
                 }
                 Ok(Done::Descriptor { descriptor, on_exec, made: None })
             }
-            // Nobody reads yet.
+            // The pipe has no reader yet.
             Err(Errno::NXIO) if waits => {
                 let path = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let pipe = rustix::fs::openat(parent, &spot.name, path, Mode::empty())?;
@@ -335,7 +335,7 @@ impl Caller<'_> {
         })
     }
 
-    /// Makes something that was not there.
+    /// Creates an entry that must not exist yet.
     fn make(
         &self,
         directory: i32,
@@ -359,7 +359,7 @@ impl Caller<'_> {
         attempt(made())
     }
 
-    /// A second name for a file. Nothing else is done meanwhile.
+    /// Creates a hard link, with exclusive access.
     pub(super) fn link(&self, from: (i32, u64), to: (i32, u64), flags: u32) -> Attempt {
         attempt(self.link_path(from, to, flags))
     }
@@ -377,7 +377,7 @@ impl Caller<'_> {
             (_, false) => self.own_descriptor(&source).filter(|_| flags.contains(AtFlags::SYMLINK_FOLLOW)),
         };
         let named = |spot: Spot| Ok::<_, Stop>(Source::Named(spot.pin()?, spot));
-        // What is linked is what was judged, whatever has its name by then.
+        // Link the entry that was judged, whatever its name refers to by then.
         let source = match of_descriptor {
             Some(number) => Source::Open(self.opened(number)?),
             None if flags.contains(AtFlags::SYMLINK_FOLLOW) => named(self.followed(from.0, &source)?)?,
@@ -452,8 +452,8 @@ impl Caller<'_> {
         }
     }
 
-    /// As [`Caller::hold`], by the kind of what would be there. Where a link leads can be changed later, and nobody would be
-    /// asked then.
+    /// As [`Caller::hold`], depending on the kind of entry that would be created. A link's target can change later without
+    /// another question to the user.
     pub(super) fn hold_as(
         &self,
         what: HeldAct,
@@ -481,7 +481,7 @@ impl Caller<'_> {
     }
 }
 
-/// What gets a second name.
+/// The source of a hard link.
 enum Source {
     /// An entry, held open so that it stays the same.
     Named(OwnedFd, Spot),
@@ -498,7 +498,7 @@ impl Source {
     }
 }
 
-/// Why an act is not done yet.
+/// Why an act was not performed yet.
 pub(super) enum Tried {
     NeedsToBeAlone,
     Stop(Stop),
@@ -534,16 +534,16 @@ mod tests {
 
     #[test]
     fn a_file_that_took_the_name_of_one_that_was_made_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let (parent, name) = (Directory::open(folder.path()).unwrap(), OsStr::new("file"));
-        let path = folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let (parent, name) = (Directory::open(directory.path()).unwrap(), OsStr::new("file"));
+        let path = directory.path().join(name);
         let make = || status_of(parent.create(name, 0o600).unwrap().as_fd()).unwrap().identity;
         let made = Made::note(&parent, name, make()).unwrap();
-        std::fs::rename(&path, folder.path().join("kept")).unwrap();
+        std::fs::rename(&path, directory.path().join("kept")).unwrap();
         make();
         made.remove();
         assert!(path.exists());
-        std::fs::rename(folder.path().join("kept"), &path).unwrap();
+        std::fs::rename(directory.path().join("kept"), &path).unwrap();
         made.remove();
         assert!(!path.exists());
     }

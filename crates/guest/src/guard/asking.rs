@@ -16,14 +16,14 @@ use belljar_contract::{GuestAct, GuestAnswer, GuestGuard, GuestReport, GuestYes}
 use belljar_sys::seccomp::notify::{Call, Listener};
 
 use super::caller::{Caller, HeldAct, Remedy, Stop};
-use super::told::shown;
+use super::reports::shown;
 use super::{Broker, roots};
 
 /// Calls that wait beside the one that the user is asked about. One more is refused at once.
 pub(super) const MOST_PARKED: usize = 32;
 /// Questions about one call: a moved directory may hold several files.
 const MOST_QUESTIONS: usize = 8;
-/// How often it is looked whether the caller is still there. The kernel tells nobody when it is not.
+/// How often the guard checks whether the caller still exists. The kernel sends no event when it ends.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A call that waits for its turn.
@@ -41,9 +41,9 @@ pub(super) struct Asking {
 
 #[derive(Default)]
 struct Pending {
-    /// Nothing is asked any more.
+    /// Set once no more questions are asked.
     ended: bool,
-    /// The last question.
+    /// The number of the last question.
     number: u64,
     answer: Option<GuestAnswer>,
     allowed: BTreeSet<PathBuf>,
@@ -80,7 +80,7 @@ impl Asking {
         }
     }
 
-    /// Refuses what waits, and asks nothing any more.
+    /// Refuses waiting calls and stops asking.
     pub(super) fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
@@ -94,7 +94,7 @@ impl Asking {
         state.number
     }
 
-    /// Waits for the answer about something, and remembers it; nothing where the caller is gone.
+    /// Waits for the user's answer and remembers it; `None` if the caller is gone.
     fn wait(&self, what: &HeldAct, is_waiting: impl Fn() -> bool) -> Option<GuestAnswer> {
         let mut state = self.lock();
         let answer = loop {
@@ -123,7 +123,7 @@ impl Asking {
 }
 
 impl Broker {
-    /// Lets a held call wait for an answer; whether it does.
+    /// Parks a held call until the user answers; returns whether it was parked.
     pub(super) fn park(&self, listener: &Arc<Listener>, call: &Call, what: &HeldAct, remedy: Remedy) -> bool {
         let Some(queue) = &self.queue else { return false };
         let parked = || Parked { listener: Arc::clone(listener), call: *call };
@@ -164,10 +164,10 @@ impl Broker {
         let yes = what.yes();
         let number = self.asking.next();
         let path = shown(path);
-        self.told.say(GuestReport::Asked { number, path, act: *act, why: why.clone(), yes });
+        self.reports.say(GuestReport::Asked { number, path, act: *act, why: why.clone(), yes });
         let answer = self.asking.wait(what, is_waiting);
         if answer.is_none() {
-            self.told.say(GuestReport::Withdrawn { number });
+            self.reports.say(GuestReport::Withdrawn { number });
         }
         answer
     }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_an_earlier_question_is_none() {
+    fn an_answer_to_an_earlier_question_is_ignored() {
         let asking = Asking::default();
         let earlier = asking.next();
         asking.next();

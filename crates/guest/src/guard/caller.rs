@@ -1,4 +1,4 @@
-//! Who asks, and what for: paths out of another thread's memory, resolved once and held open.
+//! The caller of a system call and its arguments: paths read from the caller's memory, resolved once and held open.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -21,7 +21,7 @@ const LINKS: usize = 40;
 /// Tries to look something up while a rename elsewhere makes the kernel unsure.
 const TRIES: usize = 64;
 
-/// Why nothing was done for a caller.
+/// Why the guard did not perform a call.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The call can do nothing to the roots, whatever it asks for; the kernel carries it out, or refuses it.
@@ -30,19 +30,19 @@ pub(super) enum Stop {
     Fail(Errno),
     /// The caller is gone.
     Gone,
-    /// It is held back.
+    /// The call is held back.
     Held { what: HeldAct, errno: Errno, remedy: Remedy },
 }
 
-/// What is held back.
+/// A call that is held back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct HeldAct {
-    /// Where, without a link on the way.
+    /// The path, with all links resolved.
     pub(super) path: PathBuf,
     pub(super) act: GuestAct,
-    /// What would run it.
+    /// The program of the host that would execute the file.
     pub(super) why: String,
-    /// The content, where it is judged.
+    /// The digest of the content, where the decision depends on it.
     pub(super) judged: Option<Digest>,
 }
 
@@ -51,20 +51,20 @@ impl HeldAct {
         HeldAct { path, act, why: why.to_owned(), judged: None }
     }
 
-    /// What a yes is for.
+    /// What an answer of yes applies to.
     pub(super) fn yes(&self) -> GuestYes {
         if self.judged.is_some() { GuestYes::Content } else { GuestYes::File }
     }
 }
 
-/// What could be done about something that is held back.
+/// Whether the user can allow a held call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Remedy {
-    /// It would happen if the user allowed it.
+    /// The user can allow it.
     Yes,
-    /// A mount is in its way as well.
+    /// A read-only mount prevents it as well.
     Mount,
-    /// Nobody is asked: it would lead to more than the place that the user is shown.
+    /// The user is not asked: a yes would allow more than the path in the question.
     Nothing,
 }
 
@@ -78,7 +78,7 @@ impl From<Errno> for Stop {
 #[derive(Debug)]
 pub(super) struct Spot {
     pub(super) parent: Directory,
-    /// Where the directory is, without a link on the way.
+    /// The path of the directory, with all links resolved.
     pub(super) real: PathBuf,
     pub(super) name: OsString,
     /// Whether the path ended with a slash.
@@ -136,7 +136,7 @@ impl Caller<'_> {
     pub(super) fn text(&self, address: u64) -> Result<Vec<u8>, Stop> {
         match read_path(self.call.thread, address) {
             Ok(text) => Ok(text),
-            // One that does not let itself be looked at gets nothing from the guard.
+            // If the caller's memory cannot be read, the guard does nothing for it.
             Err(Errno::PERM | Errno::ACCESS | Errno::SRCH) => Err(Stop::Continue),
             Err(cause) => Err(Stop::Fail(cause)),
         }
@@ -182,7 +182,7 @@ impl Caller<'_> {
         let (path, slash) = (&path[..stripped], stripped < path.len());
         let split = path.iter().rposition(|byte| *byte == b'/');
         let (above, name) = split.map_or((&b"."[..], path), |at| (&path[..=at], &path[at + 1..]));
-        // What ends so is a directory that is there: nothing can be made or written under that name.
+        // Such a path names an existing directory: nothing can be created or written under that name.
         if matches!(name, b"" | b"." | b"..") {
             return Err(Stop::Continue);
         }
@@ -254,8 +254,8 @@ impl Caller<'_> {
         Ok(real)
     }
 
-    /// Refuses what is not at the place that the kernel gives for it. The host can move a directory out of what is
-    /// mounted here: then the kernel answers `/` (Linux 6.18), and nobody knows what it would be judged as.
+    /// Refuses an entry that is not at the path that the kernel reports for it. The host can move a directory out of the
+    /// mounted tree: then the kernel reports `/` (Linux 6.18), and the entry could not be judged.
     fn refuse_lost(&self, opened: BorrowedFd<'_>, real: &Path) -> Result<(), Stop> {
         if !matches!(self.broker.roots.of(real), Area::Above) {
             return Ok(());
@@ -328,7 +328,7 @@ impl Caller<'_> {
             let remedy = if self.broker.asks() { remedy() } else { Remedy::Nothing };
             return Err(Stop::Held { what, errno, remedy });
         }
-        // It may have waited for long, and what was read be the memory of another thread with its number.
+        // The call may have waited for long, and the memory that was read may be that of a new thread with the same id.
         if self.listener.is_waiting(self.call) { Ok(()) } else { Err(Stop::Gone) }
     }
 

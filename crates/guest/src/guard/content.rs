@@ -1,8 +1,8 @@
 //! Files of the class whose content decides: git's configuration, and the files that point to git directories.
 //!
-//! What was judged must be what lies there. The caller may still have the file open that it wrote, or another name for it,
-//! so its bytes are read once, judged, and written to a file of the guard's own, which takes the place. Nobody else acts
-//! meanwhile, and opening the new file for writing is held back like every other of the class.
+//! The file that was judged must be the file in place. The caller may still have the file open that it wrote, or have
+//! another name for it, so its bytes are read once, judged, and written to a new file of the guard, which replaces it.
+//! No other act runs meanwhile, and opening the new file for writing is held back like any other guarded file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -21,9 +21,9 @@ use super::locks::Locks;
 use super::moving::MOST_ENTRIES;
 use super::roots::{Area, Root, Roots, looks_like_git, signs_in};
 
-/// What the part of a work tree says about its repository, always.
+/// The content of `commondir` in the part of a linked work tree.
 pub(super) const OWN_REPOSITORY: &[u8] = b"../..\n";
-/// No path is longer.
+/// Longer than any path.
 const LONGEST_POINTER: u64 = 4200;
 /// Work trees of a repository that are looked at.
 const MOST_WORK_TREES: usize = 1000;
@@ -62,7 +62,7 @@ pub(super) fn land_config(
     Ok(from.parent.remove(&from.name)?)
 }
 
-/// Whether a file says exactly this.
+/// Whether a file has exactly this content.
 pub(super) fn says(parent: &Directory, name: &OsStr, text: &[u8]) -> bool {
     matches!(read(parent, name, LONGEST_POINTER), Ok(Found::Text(found, _)) if found == text)
 }
@@ -79,7 +79,7 @@ fn read_written(locks: Option<&Locks>, spot: &Spot) -> Result<Found, Errno> {
 pub(super) enum Found {
     Text(Vec<u8>, u32),
     Absent,
-    /// No regular file, or one that is too large.
+    /// Not a regular file, or too large.
     Odd,
 }
 
@@ -124,7 +124,7 @@ fn write_onto(parent: &Directory, name: &OsStr, text: &[u8], mode: u32, onto: On
     };
     let placed = fill(&mut file, text, mode).and_then(|()| parent.rename(&beside, parent, name, onto));
     if placed.is_err() {
-        // What the failure was is told; that the rest of it stays is all that can be done.
+        // The error is returned; a temporary file that cannot be removed stays.
         parent.remove(&beside).ok();
     }
     placed
@@ -178,7 +178,7 @@ fn bare_in(root: &Root, directory: &Path) -> Vec<(PathBuf, Directory)> {
             names.push(name.to_owned());
         }
     };
-    // What cannot be read knows no work tree.
+    // A directory that cannot be read is treated as one without work trees.
     root.top.directory(directory).and_then(|directory| directory.entries(keep)).ok();
     let git = |name: OsString| {
         let path = directory.join(name);

@@ -1,9 +1,9 @@
 //! Locks of git's configurations.
 //!
 //! git writes a configuration to `config.lock` and renames that over `config`. The git of the host does so while the command
-//! runs, so a file of the command's under that name could take the place of the host's in the last moment. What the
-//! command locks with is therefore a copy of the configuration that is there, which nobody writes to; the caller writes to
-//! memory, and that is judged when the lock is to become the configuration.
+//! runs, so a file of the command under that name could replace the host's in the last moment. The command's lock is
+//! therefore a copy of the present configuration that is never written to; the caller writes to memory, which is judged
+//! when the lock is to become the configuration.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -21,21 +21,21 @@ use super::acts::{Alone, Done, Made, Open, Tried, on_exec};
 use super::caller::{Caller, HeldAct, Remedy, Spot, Stop};
 use super::content::{self, Found};
 
-/// Locks that are there at once.
+/// The most locks at a time.
 const MOST: usize = 64;
-/// What the lock of a configuration has after the configuration's name.
+/// The suffix of a configuration's lock file.
 const SUFFIX: &[u8] = b".lock";
 
 struct Lock {
     parent: Directory,
     name: OsString,
     status: Status,
-    /// What the caller writes to.
+    /// The memory file that the caller writes to.
     written: OwnedFd,
 }
 
 impl Lock {
-    /// The number of a file that was removed is given to the next one.
+    /// Compares more than the inode number, which the next file gets once this one is removed.
     fn is(&self, status: &Status) -> bool {
         self.status.identity == status.identity && self.status.born == status.born
     }
@@ -99,7 +99,7 @@ impl Caller<'_> {
         match kept {
             Ok(descriptor) => Ok(Done::Descriptor { descriptor, on_exec, made }),
             Err(cause) => {
-                // The failure is what the caller is told of; a lock that stays is one that git names.
+                // The caller gets this error; if the lock stays, git names it in its own error.
                 spot.parent.remove(&spot.name).ok();
                 Err(cause.into())
             }

@@ -1,15 +1,15 @@
-//! The guard: files that the host would execute later are held back while the command runs.
+//! The guard holds back files that the host would execute later, while the command runs.
 //!
-//! Two walls that need each other. A Landlock layer keeps the command, and everything that it starts, from making, writing
+//! It combines two layers. A Landlock layer keeps the command, and everything that it starts, from creating, writing
 //! or moving anything below the guarded roots, by whatever system call. A system-call filter hands the calls that do so to
-//! the threads here, which are not behind that layer: they resolve the path once, decide by the real directory and the
-//! name, and act in the caller's place. What they let go on ([`Stop::Continue`]) can do nothing to the roots whatever
-//! becomes of its arguments, because Landlock refuses it. If they are gone, nothing can be made: it fails closed.
+//! the threads here, which Landlock does not restrict: they resolve the path once, decide by the real directory and the
+//! name, and perform the call for the caller. A call that they let continue ([`Stop::Continue`]) cannot change the roots,
+//! whatever becomes of its arguments, because Landlock refuses it. If the threads are gone, every such call fails.
 //!
-//! Landlock grants by directory, so it denies in the directories above a root, too, which may be the home or `/tmp`. What
-//! is made there is made here, and not judged.
+//! Landlock grants by directory, so it also denies in the directories above a root, which may be the home or `/tmp`. The
+//! guard performs calls there too, without judging them.
 //!
-//! Where the user can be asked, a held call waits for the answer ([`asking`]).
+//! If the user can be asked, a held call waits for the answer ([`asking`]).
 //!
 //! A decision and its act must see the same tree. Acts share a lock that renames and links have alone, because the name of
 //! their source could come to mean something else; so has every act whose decision depends on what else is in a directory.
@@ -24,8 +24,9 @@ mod locks;
 mod mounted;
 mod moving;
 mod pipes;
+mod reports;
 mod roots;
-mod told;
+
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -44,52 +45,52 @@ use asking::{Asking, MOST_PARKED, Queue};
 use caller::{Caller, HeldAct, Remedy, Stop};
 use locks::Locks;
 use roots::Roots;
-pub(crate) use told::Told;
+pub(crate) use reports::Reports;
 
-/// The next call is received while the kernel hands a descriptor to the caller of the last. More bring nothing: most of a
-/// call is spent in the kernel.
+/// One thread receives the next call while the kernel hands a descriptor to the previous caller. More threads gain
+/// nothing: most of a call is spent in the kernel.
 const THREADS: usize = 2;
 /// Far more than resolving and comparing need.
 const STACK: usize = 256 << 10;
 
-/// Why the user is not asked about something, with the way out.
+/// Why the user is not asked, and what to do instead; appended to the reason.
 const MOUNTED: &str = "; it is mounted read-only in this run, so it can only be changed outside, or with `workspace = \"overlay\"`";
 
-/// Why the guard does not stand.
+/// Why the guard could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GuardError {
-    #[error("cannot open what is to be guarded")]
+    #[error("cannot open the guarded directories")]
     Open(#[source] Errno),
-    #[error("cannot begin the threads of the guard")]
+    #[error("cannot start the threads of the guard")]
     Threads(#[source] std::io::Error),
-    #[error("cannot keep the command from making files")]
+    #[error("cannot apply the guard's Landlock layer")]
     Landlock(#[source] LandlockError),
-    #[error("cannot have the command's calls handed over")]
+    #[error("cannot install the guard's system-call filter")]
     Filter(#[source] SeccompError),
 }
 
-/// What all threads of the guard share.
+/// The state that all threads of the guard share.
 struct Broker {
     roots: Roots,
     /// `/`.
     root: OwnedFd,
-    /// Where descriptors of this process tell where they lead.
+    /// `/proc/self/fd`, whose links give the paths of this process's descriptors.
     descriptors: OwnedFd,
     order: RwLock<()>,
     locks: Locks,
-    told: Told,
+    reports: Reports,
     asking: Asking,
-    /// Where calls wait for an answer of the user's, if there is one to be asked.
+    /// Calls that wait for the user's answer; `None` if the user cannot be asked.
     queue: Option<Queue>,
 }
 
-/// The guard, standing. It ends with the process.
+/// The guard in force. It ends with the process.
 pub(crate) struct Guard {
     broker: Arc<Broker>,
 }
 
 impl Guard {
-    /// Puts the calling thread, and all that it starts, behind the guard. The other walls must stand already.
+    /// Puts the calling thread, and all that it starts, under the guard. All other restrictions must be in place already.
     pub(crate) fn stand(spec: &GuestGuard) -> Result<Self, GuardError> {
         let path = |place: &str| {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -103,7 +104,7 @@ impl Guard {
             descriptors: path("/proc/self/fd")?,
             order: RwLock::new(()),
             locks: Locks::default(),
-            told: Told::new().map_err(GuardError::Open)?,
+            reports: Reports::new().map_err(GuardError::Open)?,
             asking: Asking::new(spec),
             queue: asks.then_some(queue),
         });
@@ -113,7 +114,7 @@ impl Guard {
         landlock::restrict_making_to(broker.roots.granted()).map_err(GuardError::Landlock)?;
         let filter = Filter::guard().map_err(GuardError::Filter)?;
         let listener = Arc::new(filter.install_listener().map_err(GuardError::Filter)?);
-        // They got ready in the meantime.
+        // The threads had time to get ready during the steps above.
         for Begun { listens, is_ready } in threads {
             wait_for(&is_ready)?;
             let gone = |_| GuardError::Threads(std::io::ErrorKind::BrokenPipe.into());
@@ -123,8 +124,8 @@ impl Guard {
         Ok(Guard { broker })
     }
 
-    pub(crate) fn told(&self) -> &Told {
-        &self.broker.told
+    pub(crate) fn reports(&self) -> &Reports {
+        &self.broker.reports
     }
 
     /// Takes the user's answer to a question.
@@ -132,7 +133,7 @@ impl Guard {
         self.broker.asking.answer(number, answer);
     }
 
-    /// Refuses what waits for an answer, and asks nothing any more.
+    /// Refuses calls that wait for an answer and stops asking.
     pub(crate) fn end_asking(&self) {
         self.broker.asking.end();
     }
@@ -148,7 +149,7 @@ struct Begun {
 fn begin_serving(broker: &Arc<Broker>) -> Result<Begun, GuardError> {
     let (listens, take): (_, Receiver<Arc<Listener>>) = channel();
     let is_ready = begin(broker, move |broker| {
-        // Without a listener there is no command.
+        // No listener comes if the setup fails; then no command runs.
         if let Ok(listener) = take.recv() {
             broker.serve(&listener);
         }
@@ -187,15 +188,15 @@ impl Broker {
         loop {
             match listener.receive() {
                 Ok(call) => self.answer(listener, &call),
-                // The caller was ended before it was heard.
+                // The caller ended before its call was received.
                 Err(Errno::NOENT) => {}
-                // Nobody is left behind the filter.
+                // No process is left under the filter.
                 Err(_) => return,
             }
         }
     }
 
-    /// Whether there is somebody to ask.
+    /// Whether the user can be asked.
     fn asks(&self) -> bool {
         self.queue.is_some()
     }
@@ -210,7 +211,7 @@ impl Broker {
         self.finish(listener, call, acted);
     }
 
-    /// Gives a caller what came of its call.
+    /// Answers a caller with the result of its call.
     fn finish(&self, listener: &Arc<Listener>, call: &Call, acted: Acted) {
         let answer = match acted {
             Ok(Done::Nothing) => Answer::Value(0),
@@ -218,7 +219,7 @@ impl Broker {
                 match listener.answer_with(call, descriptor.as_fd(), on_exec) {
                     Ok(()) => return,
                     Err(cause) => {
-                        // It was made for a caller that cannot have it.
+                        // The caller could not take the descriptor of the new file.
                         if let Some(made) = made {
                             let _alone = self.order.write().unwrap_or_else(PoisonError::into_inner);
                             made.remove();
@@ -232,7 +233,7 @@ impl Broker {
             Err(Stop::Gone) => return,
             Err(Stop::Held { what: HeldAct { path, act, why, judged: _ }, errno, remedy }) => {
                 let why = if remedy == Remedy::Mount { why + MOUNTED } else { why };
-                self.told.held(&path, act, &why);
+                self.reports.held(&path, act, &why);
                 Answer::Error(errno)
             }
         };
@@ -250,12 +251,12 @@ impl Broker {
             }
         }
         let _alone = self.order.write().unwrap_or_else(PoisonError::into_inner);
-        // Alone nothing needs to be.
+        // With exclusive access no act asks for it again.
         dispatch(caller, Alone::Yes).unwrap_or(Err(Stop::Fail(Errno::IO)))
     }
 }
 
-/// Calls that are always alone: what their source is must not change between the decision and the act.
+/// Calls that always need exclusive access: their source must not change between the decision and the act.
 fn moves_or_links(number: i64) -> bool {
     #[cfg(target_arch = "x86_64")]
     if matches!(number, calls::LINK | calls::RENAME) {

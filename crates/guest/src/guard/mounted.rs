@@ -1,4 +1,4 @@
-//! What mounts keep from happening, whatever the user allows.
+//! Changes that mounts prevent, whatever the user allows.
 //!
 //! Existing files and directories of the class are mounted read-only over themselves, and the directories on the way to
 //! them are mounted on themselves so that they stay in place. The kernel says which of these mounts still stand.
@@ -17,7 +17,7 @@ impl Spot {
     pub(super) fn remedy(&self) -> Remedy {
         let parent = self.parent.as_fd();
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // What is not there is on no other mount than its directory.
+        // An entry that does not exist is on the mount of its directory.
         let own = rustix::fs::openat(parent, &self.name, flags, Mode::empty());
         let own = own.as_ref().map_or(parent, AsFd::as_fd);
         if is_read_only(parent) || is_read_only(own) { Remedy::Mount } else { Remedy::Yes }

@@ -125,7 +125,7 @@ impl Caller<'_> {
                 }
                 match (before, after) {
                     (None, None) => {}
-                    // It is of the class wherever the directory is, and nobody could write it.
+                    // The file is guarded at both places, so the command could not have written it.
                     (Some(_), Some(_)) if !repository => {}
                     (Some(found), _) => hold(&here, making, found.why)?,
                     (None, Some(found)) => hold(&there, making, found.why)?,

@@ -19,8 +19,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Opens the pipe for the caller once somebody reads it. The caller is answered elsewhere: whoever answers the others cannot
-/// wait.
+/// Opens the pipe for the caller once it has a reader. A thread of its own answers the caller: those that answer other
+/// calls must not block.
 pub(super) fn wait_for_reader(caller: &Caller<'_>, pipe: OwnedFd, flags: OFlags) -> Result<(), Stop> {
     if WAITING.fetch_add(1, Ordering::Relaxed) >= MOST {
         WAITING.fetch_sub(1, Ordering::Relaxed);

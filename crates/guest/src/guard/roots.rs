@@ -12,7 +12,7 @@ use belljar_sys::landlock;
 
 use super::GuardError;
 
-/// What the class calls a root that is a git directory, whatever its name.
+/// The name by which the class knows a root that is a git directory.
 const GIT: &str = ".git";
 
 pub(super) struct Root {
@@ -25,14 +25,14 @@ pub(super) struct Root {
 
 pub(super) struct Roots {
     roots: Vec<Root>,
-    /// Where the command acts by itself.
+    /// Directories where the command acts without the guard.
     granted: Vec<PathBuf>,
 }
 
-/// Whose a place is.
+/// How the guard treats a path.
 #[derive(Clone, Copy)]
 pub(super) enum Area<'roots> {
-    /// The command acts there by itself.
+    /// The command acts there without the guard.
     Granted,
     /// The command can do nothing there by itself, and everything is done for it: the directories above a root, and what
     /// was made in them since.
@@ -191,8 +191,8 @@ fn has_work_tree(git: &Directory) -> Result<bool, Errno> {
 }
 
 impl TreeFacts for Root {
-    /// What cannot be looked at may have all the signs: a caller that is below already can act there, whoever took the
-    /// permission to enter away.
+    /// A directory that cannot be read may be a git directory: a caller that is inside already can act there, even after the
+    /// permission to enter was removed.
     fn is_git_directory(&self, directory: &Path) -> bool {
         self.looks_like_git(directory).unwrap_or(true)
     }
@@ -253,45 +253,44 @@ mod tests {
 
     #[test]
     fn no_socket_makes_a_git_directory() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         for name in GitSigns::NAMES {
             UnixListener::bind(at(name)).unwrap();
         }
-        assert_eq!(looks(folder.path()), Ok(false));
-        assert!(!signs_in(&Directory::open(folder.path()).unwrap()).unwrap().may_become_git_directory());
+        assert_eq!(looks(directory.path()), Ok(false));
+        assert!(!signs_in(&Directory::open(directory.path()).unwrap()).unwrap().may_become_git_directory());
         fs::remove_file(at("HEAD")).unwrap();
         fs::write(at("HEAD"), "").unwrap();
-        assert_eq!(looks(folder.path()), Ok(true));
+        assert_eq!(looks(directory.path()), Ok(true));
         fs::remove_file(at("HEAD")).unwrap();
         fs::remove_file(at("objects")).unwrap();
         fs::create_dir(at("objects")).unwrap();
-        assert_eq!(looks(folder.path()), Ok(false));
+        assert_eq!(looks(directory.path()), Ok(false));
         fs::remove_file(at("refs")).unwrap();
         fs::create_dir(at("refs")).unwrap();
-        assert_eq!(looks(folder.path()), Ok(true));
+        assert_eq!(looks(directory.path()), Ok(true));
     }
 
     #[test]
     fn a_linked_work_tree_makes_a_git_directory() {
-        let folder = tempfile::tempdir().unwrap();
-        let tree = folder.path().join("worktrees/tree");
+        let directory = tempfile::tempdir().unwrap();
+        let tree = directory.path().join("worktrees/tree");
         fs::create_dir_all(&tree).unwrap();
-        fs::write(folder.path().join("worktrees/file"), "").unwrap();
+        fs::write(directory.path().join("worktrees/file"), "").unwrap();
         fs::write(tree.join("commondir"), "").unwrap();
-        assert_eq!(looks(folder.path()), Ok(false));
+        assert_eq!(looks(directory.path()), Ok(false));
         let socket = UnixListener::bind(tree.join("HEAD"));
-        assert_eq!((socket.is_ok(), looks(folder.path())), (true, Ok(false)));
+        assert_eq!((socket.is_ok(), looks(directory.path())), (true, Ok(false)));
         fs::remove_file(tree.join("HEAD")).unwrap();
         fs::write(tree.join("HEAD"), "").unwrap();
-        assert_eq!(looks(folder.path()), Ok(true));
+        assert_eq!(looks(directory.path()), Ok(true));
     }
 
-    /// What cannot be looked at is guarded, and nothing rests on it.
     #[test]
-    fn what_cannot_be_looked_at_is_guarded_and_not_certain() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().canonicalize().unwrap();
+    fn a_directory_that_cannot_be_read_is_guarded_but_not_certainly_git() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap();
         fs::create_dir(path.join("git")).unwrap();
         // Permissions would do the same, but not to the superuser.
         std::os::unix::fs::symlink("git", path.join("link")).unwrap();

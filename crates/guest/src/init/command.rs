@@ -1,4 +1,4 @@
-//! The command: found, given its streams, started.
+//! Finds the command, sets up its streams and starts it.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -16,10 +16,10 @@ use rustix::process::{Pid, Resource, Rlimit};
 use super::Refusal;
 use super::control::Control;
 
-/// Where a name is looked up when the environment does not say.
+/// The search path if the environment has no `PATH`.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
-/// The three standard streams; `None` is the one that was inherited.
+/// The three standard streams; `None` stands for the inherited one.
 #[derive(Debug)]
 pub(super) struct Streams([Option<OwnedFd>; 3]);
 
@@ -107,12 +107,12 @@ fn leads_nowhere(stream: &OwnedFd) -> Result<(), Refusal> {
     }
 }
 
-/// Why the command does not run.
+/// Why the command was not started.
 #[derive(Debug)]
 pub(super) enum StartFailure {
     /// The program could not be executed.
     Exec { what: OsText, errno: Errno },
-    /// A step before that.
+    /// A step before that failed.
     Setup(Refusal),
 }
 
@@ -122,8 +122,8 @@ fn lead_session(spec: &GuestSpec, streams: &Streams) -> Result<(), Errno> {
         return Ok(());
     }
     match rustix::process::setsid() {
-        // Whoever starts a container makes its first process lead one already. That it does is found out below: nobody
-        // else can have a terminal.
+        // In a container the engine has made the first process a session leader already. If it had not, taking the terminal
+        // below would fail.
         Ok(_) | Err(Errno::PERM) => {}
         Err(cause) => return Err(cause),
     }

@@ -17,12 +17,12 @@ pub(super) struct Control {
     socket: OwnedFd,
 }
 
-/// Why the conversation ended.
+/// Why a message could not be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ControlError {
     #[error("the control socket failed")]
     Message(#[source] MessageError),
-    #[error("the supervisor was not understood")]
+    #[error("invalid message on the control socket")]
     Codec(#[source] GuestCodecError),
 }
 
@@ -31,8 +31,8 @@ impl Control {
         Control { socket }
     }
 
-    /// The first message, with the streams and the content of files attached to it. It is waited for as long as there
-    /// is a supervisor: the plan may still be in the making, and the user be asked.
+    /// Receives the first message, with the streams and the content of files attached to it. It waits as long as the
+    /// supervisor lives: the plan may not be ready yet, and the user may have to agree to it.
     pub(super) fn spec(&self) -> Result<(GuestSpec, Vec<OwnedFd>), Refusal> {
         let bounds = Bounds { bytes: GUEST_SPEC_MAX, descriptors: 4, within: None };
         let received = message::receive(self.socket.as_fd(), bounds)
@@ -53,7 +53,7 @@ impl Control {
         message::send(self.socket.as_fd(), &body, with).map_err(ControlError::Message)
     }
 
-    /// Hands the controlling end out and keeps no copy.
+    /// Sends the controlling end to the supervisor and keeps no copy.
     pub(super) fn report_terminal(&self, controller: OwnedFd) -> Result<(), Refusal> {
         self.report(&GuestReport::Terminal, &[controller.as_fd()])
             .map_err(|error| Refusal::new(GuestStep::Terminal, &error))

@@ -26,8 +26,8 @@ struct ListenError {
 
 /// Makes the range lead here, so that listeners can stand for other hosts.
 ///
-/// In a network namespace of this process's own: whoever built the sandbox may have put the user in a namespace within
-/// the one that the network belongs to, and then no capability reaches it.
+/// This needs a network namespace of this process's own: the sandbox may have been built with the user in a namespace
+/// below the one that owns the network, and then no capability reaches it.
 pub(super) fn take_range(range: Option<GuestRange>) -> Result<(), Refusal> {
     let Some(GuestRange { network, prefix }) = range else { return Ok(()) };
     let taken = network::enter_fresh().and_then(|()| network::add_local_range(network, prefix));
@@ -53,7 +53,7 @@ fn open(at: &GuestAddress) -> std::io::Result<OwnedFd> {
         GuestAddress::Unix { path, mode } => {
             let path = Path::new(OsStr::from_bytes(path.as_bytes()));
             let listener = UnixListener::bind(path)?;
-            // Nothing but this process is here yet, so the mode between these two calls is nobody's chance.
+            // No other process exists in the sandbox yet, so the mode between these two calls cannot be abused.
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o777))?;
             Ok(listener.into())
         }

@@ -1,13 +1,14 @@
 //! The first process of the sandbox.
 //!
 //! It closes what is still open, starts the command, and stays: it reaps, forwards signals, and ends everything
-//! when the command ends or the supervisor is gone. It runs behind the same walls as the command, and cannot be
+//! when the command ends or the supervisor is gone. It runs under the same restrictions as the command, and cannot be
 //! traced by it.
 //!
-//! The order matters. The root comes first: what is opened after it is opened inside. Listeners are opened before the walls that would be in their way; the bounding set is emptied
-//! while there is still a capability to do it with; the filter comes last, when nothing it refuses is needed any
-//! more, and before the fork, so that no process ever runs here without it. The guard comes behind all of them: its
-//! threads are behind the same walls as this one, and only what is started from here is behind the guard.
+//! The order matters. The root comes first, so that everything after it is opened inside. Listeners are opened before the
+//! restrictions that would prevent it; the bounding set is emptied while there is still a capability to do it with; the
+//! filter comes last, when nothing that it refuses is needed any more, and before the fork, so that no process ever runs
+//! here without it. The guard comes after all of them: its threads have the same restrictions as this one, and only
+//! processes started from here are guarded.
 
 mod command;
 mod control;
@@ -62,7 +63,7 @@ fn errno_below(error: &(dyn std::error::Error + 'static)) -> i32 {
 
 /// Runs as the first process and gives the status to exit with.
 pub(crate) fn run(line: Line) -> u8 {
-    // An engine's containers have their own end.
+    // The engine ends its containers itself.
     let of_bubblewrap = matches!(line, Line::Inherited(_));
     let control = match begin(line) {
         Ok(control) => control,
@@ -84,7 +85,7 @@ pub(crate) fn run(line: Line) -> u8 {
     }
 }
 
-/// What is in place when the command may start.
+/// Everything that is in place when the command may start.
 struct Ready {
     spec: GuestSpec,
     signals: Signals,
@@ -101,7 +102,7 @@ fn refuse(control: &Control, refusal: Refusal) -> u8 {
     ExitCode::LaunchFailed.code()
 }
 
-/// Nothing has been read yet: closes every descriptor but the streams and the control socket.
+/// Closes every descriptor but the streams and the control socket, before anything is read.
 fn begin(line: Line) -> Result<Control, Refusal> {
     let step = GuestStep::Begin;
     let socket = match line {
@@ -130,7 +131,7 @@ fn set_up(control: &Control, of_bubblewrap: bool) -> Result<Ready, Refusal> {
     let terminal = command::open_terminal(&spec)?;
     let streams = command::Streams::open(&spec, attached, terminal.as_ref().map(|pair| &pair.terminal))?;
     if let Some(pair) = terminal {
-        // Whoever has the other end can type: it leaves before anything else is started here.
+        // The controlling end can inject input, so it leaves the sandbox before anything else is started here.
         control.report_terminal(pair.controller)?;
     }
     listen::take_range(spec.range)?;
@@ -141,7 +142,8 @@ fn set_up(control: &Control, of_bubblewrap: bool) -> Result<Ready, Refusal> {
     drop(listeners);
     let landlock = seal::close_all(&spec)?;
     if of_bubblewrap {
-        // Whoever ends bubblewrap ends everything. Not before the user is the last one: the kernel forgets it then.
+        // The end of bubblewrap ends the sandbox. The kernel clears this setting when the user id changes, so it comes
+        // after that.
         privs::death_signal(Signal::KILL).map_err(|error| Refusal::new(GuestStep::Privileges, &error))?;
     }
     let guard = spec.guard.as_ref().map(Guard::stand).transpose();

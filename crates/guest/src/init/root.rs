@@ -56,7 +56,7 @@ struct Building<'a> {
     root: &'a Root,
     ground: &'a GuestGround,
     parts: &'a [GuestPart],
-    /// What the files hold that are still to be made.
+    /// The content of the files that are still to be created.
     contents: &'a [u8],
     pid_max: Option<u32>,
 }
@@ -87,7 +87,7 @@ impl Building<'_> {
         .map_err(refused)
     }
 
-    /// What the next file holds.
+    /// Takes the content of the next file.
     fn content(&mut self, length: u64) -> Result<&[u8], Refusal> {
         let split = usize::try_from(length).ok().and_then(|length| self.contents.split_at_checked(length));
         let short = "the content of the files is shorter than they are";
@@ -141,7 +141,7 @@ struct LayersError {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot have mounts of one's own in the container: user namespaces are refused in it")]
+#[error("cannot mount in the container: user namespaces are refused in it")]
 struct MountsError {
     #[source]
     cause: belljar_sys::Errno,

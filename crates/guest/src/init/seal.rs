@@ -1,4 +1,4 @@
-//! The walls, in the order in which each can still be put up.
+//! Applies the restrictions, in an order in which each is still possible.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +12,7 @@ use belljar_sys::{caps, keyring, privs, seccomp};
 
 use super::Refusal;
 
-/// Puts up every wall, or says which one does not stand.
+/// Applies every restriction, or returns the step that failed.
 pub(super) fn close_all(spec: &GuestSpec) -> Result<GuestLandlock, Refusal> {
     keyring::join_fresh().map_err(|error| Refusal::new(GuestStep::Keyring, &error))?;
     caps::drop_all().map_err(|error| Refusal::new(GuestStep::Capabilities, &error))?;
@@ -47,14 +47,14 @@ fn facts(enforced: Enforced) -> GuestLandlock {
     let Enforced { abi, files, signals, abstract_sockets } = enforced;
     GuestLandlock {
         abi,
-        files: wall(files),
-        signals: wall(signals),
-        abstract_sockets: wall(abstract_sockets),
+        files: reported(files),
+        signals: reported(signals),
+        abstract_sockets: reported(abstract_sockets),
     }
 }
 
-fn wall(wall: Restriction) -> GuestRestriction {
-    match wall {
+fn reported(restriction: Restriction) -> GuestRestriction {
+    match restriction {
         Restriction::Standing => GuestRestriction::Standing,
         Restriction::NotAsked => GuestRestriction::NotAsked,
         Restriction::Missing => GuestRestriction::Missing,

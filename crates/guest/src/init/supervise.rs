@@ -11,9 +11,9 @@ use rustix::process::{Pid, Signal};
 
 use super::control::{Control, ControlError};
 use super::crowd::Crowd;
-use crate::guard::{Guard, Told};
+use crate::guard::{Guard, Reports};
 
-/// Passed on to the command's process group.
+/// Signals that are forwarded to the command's process group.
 const FORWARDED: [Signal; 9] = [
     Signal::TERM,
     Signal::INT,
@@ -40,7 +40,7 @@ pub(super) fn take_signals() -> Result<Signals, SignalError> {
     Signals::take(&signals)
 }
 
-/// The supervisor is gone, and with it the reason to go on.
+/// The supervisor is gone, so the sandbox ends.
 struct Orphaned;
 
 /// How far the ending has come.
@@ -88,7 +88,7 @@ impl Counting {
     }
 }
 
-/// Stays until nothing is left and gives the command's status.
+/// Supervises until no process is left, and returns the command's status.
 pub(super) fn until_the_end(
     control: &Control,
     signals: &Signals,
@@ -121,8 +121,8 @@ impl Supervision<'_> {
             if ready.control {
                 self.obey()?;
             }
-            if ready.told {
-                self.report_held(Told::take)?;
+            if ready.reports {
+                self.report_held(Reports::take)?;
             }
             if self.advance() == Family::Gone {
                 return Ok(());
@@ -143,21 +143,21 @@ impl Supervision<'_> {
             PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
         ];
-        polled.extend(self.guard.map(|guard| PollFd::from_borrowed_fd(guard.told().bell(), PollFlags::IN)));
-        // An interrupted or failed poll looks like one without news; the loop asks again.
+        polled.extend(self.guard.map(|guard| PollFd::from_borrowed_fd(guard.reports().bell(), PollFlags::IN)));
+        // An interrupted or failed poll leaves no source ready; the loop polls again.
         rustix::event::poll(&mut polled, left.as_ref()).ok();
         let is_ready = |at: usize| polled.get(at).is_some_and(|polled| !polled.revents().is_empty());
-        ReadySources { signals: is_ready(0), control: is_ready(1), told: is_ready(2) }
+        ReadySources { signals: is_ready(0), control: is_ready(1), reports: is_ready(2) }
     }
 
     /// Reports what the guard held back, and asks what it wants to know.
-    fn report_held(&self, take: fn(&Told) -> Vec<GuestReport>) -> Result<(), Orphaned> {
+    fn report_held(&self, take: fn(&Reports) -> Vec<GuestReport>) -> Result<(), Orphaned> {
         let Some(guard) = self.guard else { return Ok(()) };
-        for report in take(guard.told()) {
+        for report in take(guard.reports()) {
             match self.control.report(&report, &[]) {
                 Ok(()) => {}
-                // It says what the command did, so it must not end the supervision.
-                Err(ControlError::Codec(_)) => guard.told().untold(),
+                // The content of a report comes from the command, so a failure to encode it must not end the supervision.
+                Err(ControlError::Codec(_)) => guard.reports().count_unsent(),
                 Err(ControlError::Message(_)) => return Err(Orphaned),
             }
         }
@@ -204,7 +204,7 @@ impl Supervision<'_> {
             peak_memory_bytes: usage.peak_memory,
         };
         let full = super::root::is_full(self.spec);
-        self.report_held(Told::take_last)?;
+        self.report_held(Reports::take_last)?;
         self.counting.look();
         let crowded = matches!(self.counting, Counting::Reached);
         let report = GuestReport::Exited { end, used, full, crowded };
@@ -213,7 +213,7 @@ impl Supervision<'_> {
         Ok(())
     }
 
-    /// Signals to a group that has ended go nowhere, which is right.
+    /// Forwards a signal to the command's process group; an error means that the group has ended.
     fn forward(&self, number: i32) {
         if self.end.is_none() {
             process::signal(Target::Group(self.command), number).ok();
@@ -228,7 +228,7 @@ impl Supervision<'_> {
             Ok(GuestOrder::Answer { number, answer }) => {
                 self.guard.iter().for_each(|guard| guard.answer(number, answer));
             }
-            // A supervisor that cannot be understood is one that cannot be relied on.
+            // A garbled message is treated like a lost supervisor.
             Err(_gone_or_garbled) => return Err(Orphaned),
         }
         Ok(())
@@ -270,7 +270,7 @@ impl Supervision<'_> {
 struct ReadySources {
     signals: bool,
     control: bool,
-    told: bool,
+    reports: bool,
 }
 
 /// Whether there are still processes here.
@@ -280,7 +280,7 @@ enum Family {
     Gone,
 }
 
-/// Everyone but this process, which is the first of its namespace.
+/// Kills every process but this one, which is the first of its namespace.
 fn kill_everyone() {
     process::signal(Target::Everyone, Signal::KILL.as_raw()).ok();
 }

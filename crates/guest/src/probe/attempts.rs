@@ -17,7 +17,7 @@ const READ_LIMIT: u64 = 4 << 20;
 /// Longer than any script of a probe takes.
 const SCRIPT_TIME: Duration = Duration::from_secs(120);
 pub(super) const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// As much of a script's complaint as is shown.
+/// The most characters of a script's standard error that are shown.
 const COMPLAINT: usize = 300;
 
 pub(super) fn read(path: &str) -> io::Result<Vec<AttemptRequest>> {
@@ -33,23 +33,23 @@ pub(super) fn attempt(attempt: &Attempt, context: &ProbeContext) -> Seen {
             let planted = std::os::unix::fs::symlink(path, link);
             holding(planted.and_then(|()| bytes_of(link)), holds)
         }
-        Attempt::Write { path } => told(
+        Attempt::Write { path } => outcome_of(
             OpenOptions::new()
                 .create(true)
                 .append(true)
                 .open(path)
                 .and_then(|mut file| file.write_all(b"belljar was here\n")),
         ),
-        Attempt::Link { at, to } => told(std::os::unix::fs::symlink(to, at)),
-        Attempt::MakeDirectory { path } => told(fs::create_dir(path)),
+        Attempt::Link { at, to } => outcome_of(std::os::unix::fs::symlink(to, at)),
+        Attempt::MakeDirectory { path } => outcome_of(fs::create_dir(path)),
         Attempt::OpenAny { paths } => any(paths, |path| File::open(path).map(drop)),
         Attempt::ConnectUnix { paths } => any(paths, |path| UnixStream::connect(path).map(drop)),
-        Attempt::ConnectTcp { address } => told(
+        Attempt::ConnectTcp { address } => outcome_of(
             parsed(address).and_then(|address| TcpStream::connect_timeout(&address, CONNECT_TIME)).map(drop),
         ),
-        Attempt::SendUdp { address } => told(parsed(address).and_then(|to| send(to, b"belljar"))),
+        Attempt::SendUdp { address } => outcome_of(parsed(address).and_then(|to| send(to, b"belljar"))),
         Attempt::SendDatagram { address, say } => {
-            told(parsed(address).and_then(|to| send(to, say.as_bytes())))
+            outcome_of(parsed(address).and_then(|to| send(to, say.as_bytes())))
         }
         Attempt::LookUp { name } => speak::look_up(name),
         Attempt::Speak { to, say, holds } => speak::speak(to, say, holds),
@@ -79,7 +79,7 @@ pub(super) fn attempt(attempt: &Attempt, context: &ProbeContext) -> Seen {
     }
 }
 
-pub(super) fn told(answer: io::Result<()>) -> Seen {
+pub(super) fn outcome_of(answer: io::Result<()>) -> Seen {
     match answer {
         Ok(()) => (Outcome::Open, "done".to_owned()),
         Err(error) => (Outcome::Closed { errno: error.raw_os_error() }, error.to_string()),
@@ -108,11 +108,11 @@ fn holding(read: io::Result<Vec<u8>>, holds: &str) -> Seen {
     }
 }
 
-/// Open if one is; otherwise the answer to the last.
+/// Open if one of the paths is; otherwise the outcome of the last.
 fn any(paths: &[String], attempt: impl Fn(&str) -> io::Result<()>) -> Seen {
     let mut last = absent();
     for path in paths {
-        last = told(attempt(path));
+        last = outcome_of(attempt(path));
         if last.0 == Outcome::Open {
             return (Outcome::Open, path.clone());
         }
@@ -132,13 +132,13 @@ fn send(to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
 pub(super) fn processes(file: ProcessFile, holds: &str) -> Seen {
     let entries = match fs::read_dir("/proc") {
         Ok(entries) => entries,
-        Err(error) => return told(Err(error)),
+        Err(error) => return outcome_of(Err(error)),
     };
     let own = std::process::id();
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut looked = 0;
     for number in numbers.filter(|number| *number != own) {
-        // A process that has just ended, or is someone else's, shows nothing.
+        // A process that has just ended, or belongs to another user, cannot be read.
         let Ok(bytes) = bytes_of(&format!("/proc/{number}/{}", file.name())) else { continue };
         looked += 1;
         if contains(&bytes, holds.as_bytes()) {
@@ -148,7 +148,7 @@ pub(super) fn processes(file: ProcessFile, holds: &str) -> Seen {
     (Outcome::Closed { errno: None }, format!("in none of {looked} processes"))
 }
 
-/// The script's own processes may live on: nothing here waits for them.
+/// Runs a script. Processes that it leaves behind are not waited for.
 fn shell(script: &str) -> Seen {
     let said = match rustix::fs::memfd_create("said", rustix::fs::MemfdFlags::CLOEXEC) {
         Ok(said) => File::from(said),
@@ -175,10 +175,10 @@ fn shell(script: &str) -> Seen {
     if status.success() {
         return (Outcome::Open, "the script ended with 0".to_owned());
     }
-    let mut words = String::new();
-    let told = said_again.rewind().and_then(|()| said_again.take(READ_LIMIT).read_to_string(&mut words));
-    let words = if told.is_ok() { words.trim() } else { "" };
-    let last: Vec<char> = words.chars().rev().take(COMPLAINT).collect();
+    let mut message = String::new();
+    let read = said_again.rewind().and_then(|()| said_again.take(READ_LIMIT).read_to_string(&mut message));
+    let message = if read.is_ok() { message.trim() } else { "" };
+    let last: Vec<char> = message.chars().rev().take(COMPLAINT).collect();
     let last: String = last.into_iter().rev().collect();
     (
         Outcome::Closed { errno: None },

@@ -1,7 +1,7 @@
-//! Trying what should be closed.
+//! Probes: attempts at what the sandbox should prevent.
 //!
 //! The same binary runs inside and on the host: a probe that is closed on both proves nothing, one that is open on
-//! the host and closed inside proves a wall. "Open" means that the kernel did what was asked or that the call got
+//! the host and closed inside proves a restriction. "Open" means that the kernel did what was asked or that the call got
 //! as far as the kernel's own reading of its (deliberately wrong) arguments.
 
 mod attempts;
@@ -21,19 +21,19 @@ use table::{PROBES, Probe};
 /// Why the probes were not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// There is no such probe.
-    #[error("there is no probe `{0}`")]
+    /// The name does not belong to a probe.
+    #[error("unknown probe `{0}`")]
     Unknown(String),
-    /// The list of attempts is not there, or is none.
+    /// The list of attempts is missing or malformed.
     #[error("cannot read the attempts in {path}")]
     Attempts {
-        /// The file.
+        /// The path of the list.
         path: String,
-        /// Why.
+        /// The error of reading or parsing it.
         #[source]
         cause: std::io::Error,
     },
-    /// Nobody reads.
+    /// Standard output cannot be written to.
     #[error("cannot write the findings")]
     Write(#[source] std::io::Error),
 }
@@ -84,7 +84,7 @@ pub enum Which {
     Attempts(String),
 }
 
-/// One line, at once: a probe that ends this process must not take the findings before it along.
+/// Prints one line and flushes it: a probe that ends this process must not lose the findings before it.
 fn tell(finding: &Finding) -> Result<(), ProbeError> {
     let line = serde_json::to_string(finding).map_err(|error| ProbeError::Write(error.into()))?;
     let mut output = std::io::stdout().lock();
@@ -96,7 +96,7 @@ fn run_one(probe: &Probe, context: &ProbeContext) -> Finding {
     Finding { probe: probe.name.to_owned(), outcome, detail }
 }
 
-/// What an attempt brings.
+/// The outcome of an attempt, with a detail for the reader.
 type Seen = (Outcome, String);
 
 /// An answer of the kernel as a finding. `reached` are the answers that only a call that got through can bring.

@@ -8,9 +8,9 @@ use belljar_contract::ProcessFile;
 use super::attempts::{absent, bytes_of, contains, processes};
 use super::{Outcome, Seen, unsupported};
 
-/// The list of what is tried holds the texts that are looked for.
+/// The list of attempts is skipped: it contains the texts that are searched for.
 const OWN_LIST: &str = ".attempts.json";
-/// More than any sandbox holds outside of the system's own folders.
+/// More files than any sandbox has outside the directories of the system.
 const FILES_LIMIT: usize = 200_000;
 
 pub(super) fn environment(holds: &str) -> Seen {
@@ -20,7 +20,7 @@ pub(super) fn environment(holds: &str) -> Seen {
     found.map_or_else(absent, |name| (Outcome::Open, format!("in {name}")))
 }
 
-/// The nearest first, and no further than where it is found.
+/// Searches the environment and processes first, then files, and stops at the first match.
 pub(super) fn everywhere(holds: &str, below: &[String]) -> Seen {
     let near =
         [environment(holds), processes(ProcessFile::Environ, holds), processes(ProcessFile::Cmdline, holds)];
@@ -29,9 +29,9 @@ pub(super) fn everywhere(holds: &str, below: &[String]) -> Seen {
     }
     let mut waiting: Vec<PathBuf> = below.iter().map(PathBuf::from).collect();
     let mut looked = 0_usize;
-    while let Some(folder) = waiting.pop() {
-        // What cannot be listed shows nothing to anyone.
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+    while let Some(directory) = waiting.pop() {
+        // A directory that cannot be listed is skipped: no program of the sandbox could list it either.
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = entry.path();
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => waiting.push(path),
@@ -53,8 +53,8 @@ pub(super) fn everywhere(holds: &str, below: &[String]) -> Seen {
 
 pub(super) fn beside(variable: &str, holds: &str) -> Seen {
     let Some(file) = std::env::var_os(variable) else { return unsupported("the variable is not set") };
-    let folder = Path::new(&file).parent().map(|folder| folder.to_string_lossy().into_owned());
-    let files = folder.as_deref().map(fs::read_dir);
+    let directory = Path::new(&file).parent().map(|directory| directory.to_string_lossy().into_owned());
+    let files = directory.as_deref().map(fs::read_dir);
     for entry in files.into_iter().flatten().flatten().flatten() {
         if holds_text(&entry.path(), holds) {
             return (Outcome::Open, format!("in {}", entry.path().display()));

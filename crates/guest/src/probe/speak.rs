@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use super::attempts::{CONNECT_TIME, contains, told};
+use super::attempts::{CONNECT_TIME, contains, outcome_of};
 use super::{Outcome, Seen, unsupported};
 
 /// Longer than any host of a probe takes to answer.
@@ -52,7 +52,7 @@ fn heard(answer: io::Result<Vec<u8>>, holds: &str) -> Seen {
                 .collect();
             (Outcome::Closed { errno: None }, format!("answered: {first:?}"))
         }
-        Err(error) => told(Err(error)),
+        Err(error) => outcome_of(Err(error)),
     }
 }
 
@@ -75,7 +75,7 @@ fn exchange(at: SocketAddr, say: &[String]) -> io::Result<Vec<u8>> {
         }
     }
     while all.len() < ANSWER_LIMIT {
-        // A host that says no more, and one that breaks off, have said what there is.
+        // The host closed or reset the connection; the answer is what came before.
         let Ok(count @ 1..) = stream.read(&mut part) else { break };
         all.extend_from_slice(part.get(..count).unwrap_or_default());
     }

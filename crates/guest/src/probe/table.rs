@@ -10,7 +10,7 @@ use belljar_sys::{Errno, fds};
 
 use super::{Outcome, Seen, answered, in_child, open_if, unsupported};
 
-/// What some probes look for; set by whoever planted it.
+/// Names and numbers that some probes look for; the caller has created them on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeContext {
     /// The description of a key in the caller's session keyring.

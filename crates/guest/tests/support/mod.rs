@@ -19,7 +19,7 @@ pub use belljar_testkit::require;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
-    /// Whoever runs the tests.
+    /// The user who runs the tests.
     Own,
     /// A user without any privilege; only root can become one.
     Ordinary,
@@ -39,7 +39,7 @@ pub fn spec(argv: &[&str]) -> GuestSpec {
     GuestSpec {
         protocol: GUEST_PROTOCOL,
         program: text(argv[0]),
-        argv: argv.iter().map(|word| text(word)).collect(),
+        argv: argv.iter().map(|argument| text(argument)).collect(),
         environment: vec![variable("PATH", "/usr/local/bin:/usr/bin:/bin"), variable("HOME", "/tmp")],
         directory: text("/tmp"),
         stdin: GuestStream::Inherit,
@@ -86,22 +86,22 @@ impl Jail {
     pub fn launch_with(user: User, more: &[&str]) -> Self {
         let program = guest_for_everyone();
         let path = program.path().to_str().unwrap().to_owned();
-        let mut words = vec!["--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
-        words.extend(["--tmpfs", "/tmp", "--ro-bind", &path, "/tmp/.belljar"]);
-        words.extend(more);
-        Self::start_bwrap(user, &words, "/tmp/.belljar/belljar-guest", program)
+        let mut arguments = vec!["--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
+        arguments.extend(["--tmpfs", "/tmp", "--ro-bind", &path, "/tmp/.belljar"]);
+        arguments.extend(more);
+        Self::start_bwrap(user, &arguments, "/tmp/.belljar/belljar-guest", program)
     }
 
     /// The same before there is a root: the guest sees the machine and may mount.
     pub fn launch_rootless(user: User) -> Self {
         let program = guest_for_everyone();
         let path = program.path().join("belljar-guest").to_str().unwrap().to_owned();
-        let words = ["--unshare-user", "--uid", "0", "--gid", "0", "--dev-bind", "/", "/", "--chdir", "/"];
+        let arguments = ["--unshare-user", "--uid", "0", "--gid", "0", "--dev-bind", "/", "/", "--chdir", "/"];
         let more = ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETFCAP"];
-        Self::start_bwrap(user, &[&words[..], &more].concat(), &path, program)
+        Self::start_bwrap(user, &[&arguments[..], &more].concat(), &path, program)
     }
 
-    fn start_bwrap(user: User, words: &[&str], guest: &str, program: tempfile::TempDir) -> Self {
+    fn start_bwrap(user: User, arguments: &[&str], guest: &str, program: tempfile::TempDir) -> Self {
         let (ours, theirs) = belljar_sys::fds::stream_pair().unwrap();
         let number = theirs.as_raw_fd().to_string();
         let mut command = match user {
@@ -112,7 +112,7 @@ impl Jail {
                 command
             }
         };
-        command.args(["--unshare-all", "--as-pid-1"]).args(words);
+        command.args(["--unshare-all", "--as-pid-1"]).args(arguments);
         command.args(["--", guest, "init", "--control", &number]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let bwrap = command.keeps(vec![theirs]).spawn().unwrap();

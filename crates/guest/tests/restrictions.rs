@@ -1,4 +1,4 @@
-//! The walls, tried from inside with the probes, and the same probes on the host, where they must be open.
+//! Runs the probes inside, where they must be closed, and on the host, where they must be open.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -25,7 +25,7 @@ fn findings(lines: &str) -> Findings {
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
         let name = value["probe"].as_str().unwrap().to_owned();
         let outcome = match &value["outcome"] {
-            serde_json::Value::String(word) => (word.clone(), None),
+            serde_json::Value::String(name) => (name.clone(), None),
             closed => ("Closed".to_owned(), closed["Closed"]["errno"].as_i64()),
         };
         (name, outcome)
@@ -33,7 +33,7 @@ fn findings(lines: &str) -> Findings {
     lines.lines().map(parse).collect()
 }
 
-/// What the host has that must not be reachable.
+/// Objects of the host that must not be reachable.
 struct Host {
     key: String,
     name: String,
@@ -56,9 +56,9 @@ impl Host {
 
     fn arguments(&self, trace: &str) -> Vec<String> {
         let pid = self.sleeper.id().to_string();
-        let words =
+        let arguments =
             ["probe", "--all", "--key", &self.key, "--abstract", &self.name, "--pid", &pid, "--trace", trace];
-        words.map(str::to_owned).to_vec()
+        arguments.map(str::to_owned).to_vec()
     }
 }
 
@@ -69,8 +69,8 @@ impl Drop for Host {
     }
 }
 
-/// Not open on a host of this kind, so what they show inside is shown elsewhere or not at all: x32 where the kernel
-/// has none, a segment that nobody made, terminals that are not there.
+/// Probes that are closed on some hosts too, so that a closed one proves nothing: x32 where the kernel has none, a
+/// segment that was never created, terminals that do not exist.
 const SAYS_NOTHING_HERE: [&str; 5] =
     ["x32", "segment", "terminal_input_stdin", "terminal_input_stdin_high_bits", "terminal_input_tty"];
 

@@ -1,7 +1,7 @@
-//! What was held back, on its way to the supervisor.
+//! Reports to the supervisor about calls that were held back.
 //!
-//! One thread speaks to the supervisor; the others leave word here and never wait for it. Each place and reason is told
-//! once, and not more than a few hundred of them: a million equal attempts fill nothing.
+//! One thread sends to the supervisor; the others queue reports here and never wait for it. Each path and act is
+//! reported once, and at most [`MOST`] of them in a run: a million attempts cannot fill the queue.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,13 +13,13 @@ use belljar_sys::Errno;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::unix::ffi::OsStrExt;
 
-/// Places that are told of, in a whole run.
+/// The most paths that are reported one by one in a run; the rest are counted.
 const MOST: usize = 500;
 
-/// A longer path is told of by its beginning: below a directory that is moved there may be any.
+/// A longer path is cut: below a moved directory a path may have any length.
 const LONGEST: usize = 4096;
 
-/// A path for the supervisor.
+/// A path as the supervisor gets it, cut at [`LONGEST`].
 pub(super) fn shown(path: &Path) -> OsText {
     let bytes = path.as_os_str().as_bytes();
     OsText::new(bytes.get(..LONGEST).unwrap_or(bytes)).unwrap_or_default()
@@ -29,20 +29,21 @@ pub(super) fn shown(path: &Path) -> OsText {
 struct State {
     known: BTreeSet<(PathBuf, GuestAct)>,
     waiting: Vec<GuestReport>,
-    /// Those that are not told of one by one.
+    /// How many were counted instead of reported one by one.
     more: u64,
-    told_more: u64,
+    /// The value of `more` in the last report of it.
+    reported_more: u64,
 }
 
-pub(crate) struct Told {
+pub(crate) struct Reports {
     state: Mutex<State>,
     bell: OwnedFd,
 }
 
-impl Told {
+impl Reports {
     pub(super) fn new() -> Result<Self, Errno> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Told { state: Mutex::default(), bell })
+        Ok(Reports { state: Mutex::default(), bell })
     }
 
     pub(super) fn held(&self, path: &Path, act: GuestAct, why: &str) {
@@ -60,42 +61,42 @@ impl Told {
         self.ring();
     }
 
-    /// Leaves a question, or that it is withdrawn. There is one at a time.
+    /// Queues a question, or its withdrawal. Only one question is open at a time.
     pub(super) fn say(&self, report: GuestReport) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).waiting.push(report);
         self.ring();
     }
 
     fn ring(&self) {
-        // It is full only when nobody has listened to it for very long, and then it is ringing.
+        // The write fails only if the counter is full, and then the descriptor is readable already.
         rustix::io::write(&self.bell, &1u64.to_ne_bytes()).ok();
     }
 
-    /// Readable while there is something to tell.
+    /// An eventfd that is readable while reports are queued.
     pub(crate) fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// Counts something that could not be told of.
-    pub(crate) fn untold(&self) {
+    /// Counts a report that could not be sent.
+    pub(crate) fn count_unsent(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).more += 1;
     }
 
-    /// What there is to tell now.
+    /// Takes the queued reports.
     pub(crate) fn take(&self) -> Vec<GuestReport> {
         let mut count = [0; 8];
-        // Nothing to read means that nothing was left since.
+        // The read fails if nothing was queued since the last one.
         rustix::io::read(&self.bell, &mut count).ok();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut state.waiting)
     }
 
-    /// The same at the end, with the number of those that were not told of.
+    /// Takes the queued reports at the end, with the number of those that were only counted.
     pub(crate) fn take_last(&self) -> Vec<GuestReport> {
         let mut reports = self.take();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.more > state.told_more {
-            state.told_more = state.more;
+        if state.more > state.reported_more {
+            state.reported_more = state.more;
             reports.push(GuestReport::HeldMore { count: state.more });
         }
         reports

@@ -44,17 +44,17 @@ fn link_statically() {
         return;
     }
     // rustc asks for the shared libraries by these names; what the linker finds first asks for the others.
-    let folder = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join("static");
-    std::fs::create_dir_all(&folder).expect("the output directory can be written");
+    let directory = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join("static");
+    std::fs::create_dir_all(&directory).expect("the output directory can be written");
     let stand_in = |name: &str, archive: &str| {
-        std::fs::write(folder.join(format!("lib{name}.so")), format!("INPUT(-l:lib{archive}.a)\n"))
+        std::fs::write(directory.join(format!("lib{name}.so")), format!("INPUT(-l:lib{archive}.a)\n"))
             .expect("the output directory can be written");
     };
     stand_in("gcc_s", "gcc_eh");
     for name in ["c", "m", "dl", "pthread", "rt", "util"] {
         stand_in(name, name);
     }
-    println!("cargo:rustc-link-arg-bins=-L{}", folder.display());
+    println!("cargo:rustc-link-arg-bins=-L{}", directory.display());
     println!("cargo:rustc-link-arg-bins=-static-pie");
 }
 
@@ -85,9 +85,9 @@ fn guest_triple() -> String {
     let musl = own.replace("-linux-gnu", "-linux-musl");
     let mut rustc = Command::new(env::var_os("RUSTC").unwrap());
     let answer = rustc.args(["--print", "target-libdir", "--target", &musl]).output();
-    let folder = answer.ok().and_then(|answer| String::from_utf8(answer.stdout).ok());
-    match folder {
-        Some(folder) if Path::new(folder.trim()).is_dir() => musl,
+    let directory = answer.ok().and_then(|answer| String::from_utf8(answer.stdout).ok());
+    match directory {
+        Some(directory) if Path::new(directory.trim()).is_dir() => musl,
         Some(_) | None => own,
     }
 }
@@ -98,7 +98,7 @@ fn build(manifest: &Path) -> PathBuf {
     let triple = guest_triple();
     // <target>/<profile>/build/<package>-<hash>/out: shared by everything that is built with the profile.
     let target = out.ancestors().nth(3).unwrap().join("guest");
-    let (profile, folder) = match env::var("PROFILE").unwrap().as_str() {
+    let (profile, directory) = match env::var("PROFILE").unwrap().as_str() {
         "release" => ("guest", "guest"),
         _ => ("guest-dev", "guest-dev"),
     };
@@ -130,5 +130,5 @@ fn build(manifest: &Path) -> PathBuf {
     }
     let status = cargo.status().expect("cargo, which runs this, can be run");
     assert!(status.success(), "the guest could not be built: {status}");
-    target.join(triple).join(folder).join("belljar-guest")
+    target.join(triple).join(directory).join("belljar-guest")
 }

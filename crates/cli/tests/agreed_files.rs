@@ -183,13 +183,13 @@ fn a_credential_of_a_script_is_held_to_the_same() {
 fn programs_that_the_repository_of_a_linked_work_tree_names_are_guarded() {
     require!(Bwrap, Git);
     let stage = Stage::new();
-    let git = |folder: &str, words: &[&str]| {
+    let git = |directory: &str, args: &[&str]| {
         let mut command = std::process::Command::new("git");
         command
-            .current_dir(stage.path(folder))
+            .current_dir(stage.path(directory))
             .args(["-c", "user.name=a", "-c", "user.email=a@b"])
-            .args(words);
-        assert!(command.env("HOME", stage.path("home")).output().unwrap().status.success(), "{words:?}");
+            .args(args);
+        assert!(command.env("HOME", stage.path("home")).output().unwrap().status.success(), "{args:?}");
     };
     stage.write("main/tools/clean", "cat\n");
     stage.write("main/other", "x\n");

@@ -62,8 +62,8 @@ fn sending(file: &str, port: u16) -> String {
     )
 }
 
-fn state(stage: &Stage, folder: &str) -> Vec<PathBuf> {
-    let path = stage.path("home/.local/state/belljar").join(folder);
+fn state(stage: &Stage, name: &str) -> Vec<PathBuf> {
+    let path = stage.path("home/.local/state/belljar").join(name);
     fs::read_dir(path).map(|list| list.map(|entry| entry.unwrap().path()).collect()).unwrap_or_default()
 }
 

@@ -25,9 +25,9 @@ fn of_the_user(stage: &Stage, place: &str) -> Vec<String> {
 fn typed(stage: &Stage, line: &str) -> Finished {
     let command = line.split('`').nth(1).unwrap_or_else(|| panic!("{line}"));
     let mut shell = Command::new("sh");
-    let folder = std::path::Path::new(env!("CARGO_BIN_EXE_belljar")).parent().unwrap();
+    let programs = std::path::Path::new(env!("CARGO_BIN_EXE_belljar")).parent().unwrap();
     shell.args(["-c", command]).current_dir(stage.path("project")).env_clear().envs(stage.environment());
-    shell.env("PATH", format!("{}:/usr/bin:/bin", folder.display()));
+    shell.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
     stage.finish(&mut shell)
 }
 

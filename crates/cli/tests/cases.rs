@@ -1,4 +1,4 @@
-//! Bad input, one folder each: a project as a user might write it, and exactly what `belljar check` says about it, or
+//! Bad input, one directory each: a project as a user might write it, and exactly what `belljar check` says about it, or
 //! `belljar decide` where it has a `scenario.yaml` or a `policy.yaml`.
 //!
 //! `BELLJAR_BLESS=1` writes what is found; read the difference before it is committed.
@@ -7,19 +7,19 @@ use crate::stage::{Stage, blessing};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn folders() -> Vec<PathBuf> {
+fn directories() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-    let mut folders: Vec<PathBuf> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
-    folders.sort();
-    folders
+    let mut directories: Vec<PathBuf> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    directories.sort();
+    directories
 }
 
 /// What is wrong with one case, if anything.
-fn judge(folder: &Path) -> Option<String> {
-    let file = folder.join("expected.txt");
-    let stage = Stage::copy_of(folder);
+fn judge(directory: &Path) -> Option<String> {
+    let file = directory.join("expected.txt");
+    let stage = Stage::copy_of(directory);
     fs::remove_file(stage.path("project/expected.txt")).ok();
-    let has = |name: &str| folder.join(name).exists();
+    let has = |name: &str| directory.join(name).exists();
     let found = stage.outcome(match (has("scenario.yaml"), has("policy.yaml")) {
         (true, _) => &["decide", "--tool", "Bash", "--scenario", "scenario.yaml"],
         (false, true) => &["decide", "--tool", "Bash", "--answer-policy", "policy.yaml"],
@@ -38,24 +38,24 @@ fn judge(folder: &Path) -> Option<String> {
 
 #[test]
 fn every_case_is_told_as_expected() {
-    let folders = folders();
-    assert!(folders.len() > 50, "the cases are gone");
-    let faults: Vec<String> = folders
+    let directories = directories();
+    assert!(directories.len() > 50, "the cases are gone");
+    let faults: Vec<String> = directories
         .iter()
-        .filter_map(|folder| {
-            Some(format!("== {}\n{}", folder.file_name()?.to_string_lossy(), judge(folder)?))
+        .filter_map(|directory| {
+            Some(format!("== {}\n{}", directory.file_name()?.to_string_lossy(), judge(directory)?))
         })
         .collect();
-    assert!(faults.is_empty(), "{} of {} cases differ\n{}", faults.len(), folders.len(), faults.join("\n"));
+    assert!(faults.is_empty(), "{} of {} cases differ\n{}", faults.len(), directories.len(), faults.join("\n"));
 }
 
 /// Words of the machinery that no user should read.
 #[test]
 fn no_message_speaks_of_the_machinery() {
-    for folder in folders() {
-        let expected = fs::read_to_string(folder.join("expected.txt")).unwrap_or_default().to_lowercase();
+    for directory in directories() {
+        let expected = fs::read_to_string(directory.join("expected.txt")).unwrap_or_default().to_lowercase();
         for word in ["serde", "untagged", "enum ", "deserializ", "panicked", "src/", "winnow", "`option`"] {
-            assert!(!expected.contains(word), "{}: {word}", folder.display());
+            assert!(!expected.contains(word), "{}: {word}", directory.display());
         }
     }
 }
@@ -63,8 +63,8 @@ fn no_message_speaks_of_the_machinery() {
 /// Every error that has a place names file, line and column, and underlines something.
 #[test]
 fn every_finding_points() {
-    for folder in folders() {
-        let expected = fs::read_to_string(folder.join("expected.txt")).unwrap_or_default();
+    for directory in directories() {
+        let expected = fs::read_to_string(directory.join("expected.txt")).unwrap_or_default();
         for block in expected.split("\n\n") {
             let Some(start) = block.find("error[").or_else(|| block.find("warning[")) else { continue };
             let block = &block[start..];
@@ -72,8 +72,8 @@ fn every_finding_points() {
             if block.starts_with("error[empty]") || block.starts_with("error[too-large]") {
                 continue;
             }
-            assert!(block.contains("--> "), "{}: no place in\n{block}", folder.display());
-            assert!(block.contains('^'), "{}: nothing underlined in\n{block}", folder.display());
+            assert!(block.contains("--> "), "{}: no place in\n{block}", directory.display());
+            assert!(block.contains('^'), "{}: nothing underlined in\n{block}", directory.display());
         }
     }
 }

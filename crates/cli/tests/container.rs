@@ -24,17 +24,17 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const AT_ONCE: usize = 50;
 
 /// One engine for all tests of this file: a podman that serves for as long as somebody asks, which this process does until
-/// it ends. Its socket lies in a folder that the next run of the tests finds again.
+/// it ends. Its socket lies in a directory that the next run of the tests finds again.
 pub fn engine() -> &'static PathBuf {
     static ENGINE: OnceLock<(PathBuf, UnixStream)> = OnceLock::new();
     let (socket, _held) = ENGINE.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("engine-{}", user()));
-        let home = folder.join("state/belljar/run");
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("engine-{}", user()));
+        let home = directory.join("state/belljar/run");
         std::fs::create_dir_all(&home).unwrap();
         let mut list = Command::new(env!("CARGO_BIN_EXE_belljar"));
         list.args(["image", "build"]).env_clear().current_dir("/");
         list.env("HOME", std::env::var_os("HOME").unwrap()).env("PATH", std::env::var_os("PATH").unwrap());
-        list.env("XDG_STATE_HOME", folder.join("state")).env("BELLJAR_ENGINE", "podman");
+        list.env("XDG_STATE_HOME", directory.join("state")).env("BELLJAR_ENGINE", "podman");
         let built = run_within(&mut list, DEADLINE).unwrap();
         assert!(built.status.success(), "{built:?}");
         let own = home.join("engine/podman.sock");

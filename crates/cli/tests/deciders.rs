@@ -35,8 +35,8 @@ fn scenario(stage: &Stage, yaml: &str, script: &str) {
 }
 
 fn requests(envelope: &Value) -> Vec<Value> {
-    let folder = Path::new(envelope["data"]["results"][0]["directory"].as_str().unwrap());
-    let text = fs::read_to_string(folder.join("artifacts/model-requests.jsonl")).unwrap();
+    let directory = Path::new(envelope["data"]["results"][0]["directory"].as_str().unwrap());
+    let text = fs::read_to_string(directory.join("artifacts/model-requests.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -167,8 +167,8 @@ fn what_it_uses_is_counted_with_the_run() {
         (&json!(1000), &json!(5))
     );
     assert!(result["metrics"]["cost_micros_usd"].as_u64().is_some_and(|cost| cost > 0), "{result:#}");
-    let folder = Path::new(result["directory"].as_str().unwrap());
-    let log = fs::read_to_string(folder.join("egress.jsonl")).unwrap();
+    let directory = Path::new(result["directory"].as_str().unwrap());
+    let log = fs::read_to_string(directory.join("egress.jsonl")).unwrap();
     assert!(log.contains("\"way\":\"model\"") && !log.contains(KEY), "{log}");
 }
 

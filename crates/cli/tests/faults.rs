@@ -317,7 +317,7 @@ fn a_decider_ends_with_the_run() {
 }
 
 #[test]
-fn an_answer_in_a_folder_must_be_one_to_the_question() {
+fn an_answer_in_a_directory_must_be_one_to_the_question() {
     require!(Bwrap, Python);
     let stage = with_agent(
         "greet(); take(); ask(); heard(); text('All done.'); result(); idle()\nwhile heard() is not None: pass",
@@ -327,27 +327,27 @@ fn an_answer_in_a_folder_must_be_one_to_the_question() {
         (2, "allow", "no JSON object"),
         (3, "", "in 1 s"),
     ] {
-        let folder = format!("questions-{number}");
-        let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-dir", &folder];
+        let directory = format!("questions-{number}");
+        let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-dir", &directory];
         // Nobody waits longer than the answer takes, except where none comes.
         let words = [&words[..], &["--decider-timeout", if reply.is_empty() { "1s" } else { "1m" }]].concat();
         let run = command(&stage, &words).stderr(Stdio::piped()).spawn().unwrap();
         if !reply.is_empty() {
-            let asked = stage.path(&format!("project/{folder}/req-1.json"));
+            let asked = stage.path(&format!("project/{directory}/req-1.json"));
             let began = Instant::now();
             while !asked.exists() {
                 assert!(began.elapsed() < Duration::from_secs(30));
                 std::thread::yield_now();
             }
-            stage.write(&format!("project/{folder}/new"), reply);
-            let from = stage.path(&format!("project/{folder}/new"));
-            fs::rename(from, stage.path(&format!("project/{folder}/resp-1.json"))).unwrap();
+            stage.write(&format!("project/{directory}/new"), reply);
+            let from = stage.path(&format!("project/{directory}/new"));
+            fs::rename(from, stage.path(&format!("project/{directory}/resp-1.json"))).unwrap();
         }
         let found = run.wait_with_output().unwrap();
         let stderr = String::from_utf8_lossy(&found.stderr);
         assert_eq!(found.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains(said), "{stderr}");
-        assert!(stage.path(&format!("project/{folder}/done.json")).exists(), "followers are told");
+        assert!(stage.path(&format!("project/{directory}/done.json")).exists(), "followers are told");
     }
 }
 

@@ -104,7 +104,7 @@ fn every_example_runs() {
 }
 
 fn runs(stage: &Stage, example: &str) {
-    let folder = Path::new(env!("CARGO_BIN_EXE_belljar")).parent().unwrap();
+    let directory = Path::new(env!("CARGO_BIN_EXE_belljar")).parent().unwrap();
     let mut command = Command::new("sh");
     command.args(["-c", example]).current_dir(stage.path("project")).env_clear().envs(stage.environment());
     if example.contains("belljar image") {
@@ -112,7 +112,7 @@ fn runs(stage: &Stage, example: &str) {
     }
     // `doctor` is content only where there is an agent.
     let agent = belljar_testkit::agent::real().map(|path| path.with_file_name("").display().to_string());
-    command.env("PATH", format!("{}:{}:/usr/bin:/bin", folder.display(), agent.unwrap_or_default()));
+    command.env("PATH", format!("{}:{}:/usr/bin:/bin", directory.display(), agent.unwrap_or_default()));
     let found = stage.finish(&mut command);
     assert_eq!(found.status.code(), Some(0), "$ {example}\n{}{}", found.stdout, found.stderr);
 }

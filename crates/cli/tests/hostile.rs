@@ -44,11 +44,11 @@ fn quoted(text: &str) -> String {
     format!("\"{body}\"")
 }
 
-/// The sources of the command line, in all folders.
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
-    files.into_iter().chain(folders.iter().flat_map(|folder| sources(folder))).collect()
+/// The sources of the command line, in all directories.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let (directories, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+    files.into_iter().chain(directories.iter().flat_map(|directory| sources(directory))).collect()
 }
 
 /// Sources that write to the streams or the terminal themselves, and why what they write is safe.
@@ -120,7 +120,7 @@ fn the_search_for_streams_knows_their_forms() {
 fn only_listed_files_write_to_the_streams() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut seen = Vec::new();
-    for file in ["cli/src", "runner/src"].iter().flat_map(|folder| sources(&crates.join(folder))) {
+    for file in ["cli/src", "runner/src"].iter().flat_map(|directory| sources(&crates.join(directory))) {
         let text = std::fs::read_to_string(&file).unwrap();
         let name = file.strip_prefix(crates).unwrap().to_str().unwrap().to_owned();
         let found = streams(&text);

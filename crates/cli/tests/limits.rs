@@ -159,8 +159,8 @@ fn a_scenario_records_the_default_time_and_a_full_file_system() {
     assert_eq!(row["limits_reached"][0]["limit"], "tmpfs", "{row:#}");
     let signals = row["signals"].as_array().unwrap();
     assert!(signals.iter().any(|signal| signal["code"] == "limit_reached"), "{row:#}");
-    let folder = std::path::PathBuf::from(row["directory"].as_str().unwrap());
-    let events = fs::read_to_string(folder.join("events.jsonl")).unwrap();
+    let directory = std::path::PathBuf::from(row["directory"].as_str().unwrap());
+    let events = fs::read_to_string(directory.join("events.jsonl")).unwrap();
     assert!(events.contains("\"limit\":\"time\",\"value\":\"1h\""), "{events}");
     assert!(events.contains("\"limit_reached\""), "{events}");
 }
@@ -179,7 +179,7 @@ fn a_scenario_records_the_default_process_limit() {
     let row = data(&found)["results"][0].clone();
     assert_eq!(row["limits_reached"], json!([{"limit": "pids", "value": "4096"}]), "{row:#}{}", found.stderr);
     assert!(row["signals"].as_array().unwrap().iter().any(|one| one["code"] == "limit_reached"), "{row:#}");
-    let folder = std::path::PathBuf::from(row["directory"].as_str().unwrap());
-    let events = fs::read_to_string(folder.join("events.jsonl")).unwrap();
+    let directory = std::path::PathBuf::from(row["directory"].as_str().unwrap());
+    let events = fs::read_to_string(directory.join("events.jsonl")).unwrap();
     assert!(events.contains("\"kind\":\"limit_reached\",\"limit\":\"pids\""), "{events}");
 }

@@ -52,15 +52,15 @@ fn variables() -> [(&'static str, &'static str); 6] {
     ]
 }
 
-/// Files below a folder that hold one of the values, as they are.
-fn holders(folder: &Path, values: &[&str]) -> Vec<(PathBuf, String)> {
+/// Files below a directory that hold one of the values, as they are.
+fn holders(directory: &Path, values: &[&str]) -> Vec<(PathBuf, String)> {
     let hold = |path: PathBuf| {
         let bytes = fs::read(&path).unwrap();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let found = values.iter().find(|value| text.contains(**value));
         found.map(|value| (path, (*value).to_owned()))
     };
-    files(folder).into_iter().filter_map(hold).collect()
+    files(directory).into_iter().filter_map(hold).collect()
 }
 
 #[test]
@@ -290,15 +290,15 @@ fn pieces() -> Vec<String> {
     windows.flat_map(forms).chain(digests.iter().map(|text| Digest::of(text.as_bytes()).hex())).collect()
 }
 
-/// Files below a folder whose names or contents hold one of these.
-fn names_and_holders(folder: &Path, values: &[String]) -> Vec<(PathBuf, String)> {
+/// Files below a directory whose names or contents hold one of these.
+fn names_and_holders(directory: &Path, values: &[String]) -> Vec<(PathBuf, String)> {
     let named = |path: &PathBuf| {
         let name = path.display().to_string();
         values.iter().find(|value| name.contains(value.as_str())).map(|value| (path.clone(), value.clone()))
     };
     let list: Vec<&str> = values.iter().map(String::as_str).collect();
-    let mut out: Vec<_> = files(folder).iter().filter_map(named).collect();
-    out.extend(holders(folder, &list));
+    let mut out: Vec<_> = files(directory).iter().filter_map(named).collect();
+    out.extend(holders(directory, &list));
     out
 }
 

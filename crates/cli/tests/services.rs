@@ -74,7 +74,7 @@ fn rustix_is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
-fn run_folder(stage: &Stage) -> PathBuf {
+fn run_directory(stage: &Stage) -> PathBuf {
     let runs = stage.path("home/.local/state/belljar/runs");
     let mut all: Vec<PathBuf> = fs::read_dir(runs).unwrap().map(|entry| entry.unwrap().path()).collect();
     all.sort_by_key(|path| fs::metadata(path).unwrap().modified().unwrap());
@@ -83,7 +83,7 @@ fn run_folder(stage: &Stage) -> PathBuf {
 
 /// The log of the last run, which has to be whole.
 fn log(stage: &Stage) -> Vec<serde_json::Value> {
-    let text = fs::read_to_string(run_folder(stage).join("egress.jsonl")).unwrap();
+    let text = fs::read_to_string(run_directory(stage).join("egress.jsonl")).unwrap();
     let read = read_egress_log(&text, None);
     assert!(matches!(read.state, EgressLogState::Complete), "{read:?}");
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -225,9 +225,9 @@ fn the_real_agent_runs_on_a_key_that_it_never_sees() {
         streamed(r#"{"type":"tool_use","id":"toolu_1","name":"Bash","input":{}}"#, &delta, "tool_use")
     });
     let stage = Stage::with("[agents.a]\npermissions = { skip_prompts = true }\n");
-    let folder = agent::real().unwrap().parent().unwrap().display().to_string();
+    let directory = agent::real().unwrap().parent().unwrap().display().to_string();
     let mut command = stage.command(&["run", "--yes", "--", "-p", "look around"]);
-    command.env("PATH", format!("{folder}:/usr/bin:/bin")).env("ANTHROPIC_API_KEY", KEY);
+    command.env("PATH", format!("{directory}:/usr/bin:/bin")).env("ANTHROPIC_API_KEY", KEY);
     command.env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"));
     let found = stage.finish(&mut command);
     assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "All done.\n"), "{}", found.stderr);
@@ -237,9 +237,9 @@ fn the_real_agent_runs_on_a_key_that_it_never_sees() {
     assert!(seen.contains("ANTHROPIC_API_KEY=belljar-placeholder-not-a-key"), "the search sees variables");
     assert!(!seen.contains(KEY), "the key is inside");
     assert!(found.stderr.contains("tokens read") && !found.stderr.contains(KEY), "{}", found.stderr);
-    let folder = run_folder(&stage);
+    let directory = run_directory(&stage);
     let search =
-        Command::new("grep").args(["-rFl", "-e", KEY]).arg(&folder).arg(stage.path("data")).output().unwrap();
+        Command::new("grep").args(["-rFl", "-e", KEY]).arg(&directory).arg(stage.path("data")).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&search.stdout), "", "the key is in what the run left");
     let rows = log(&stage);
     assert_eq!(rows[0]["kind"], "opened", "something was watching");
@@ -252,8 +252,8 @@ fn the_real_agent_runs_on_a_key_that_it_never_sees() {
 fn a_missing_or_refused_credential_is_one_clear_error() {
     require!(Agent, Bwrap);
     let stage = Stage::new();
-    let folder = agent::real().unwrap().parent().unwrap().display().to_string();
-    let path = format!("{folder}:/usr/bin:/bin");
+    let directory = agent::real().unwrap().parent().unwrap().display().to_string();
+    let path = format!("{directory}:/usr/bin:/bin");
     let mut command = stage.command(&["run", "--", "-p", "hi"]);
     let found = stage.finish(command.env("PATH", &path));
     assert_eq!(found.status.code(), Some(125));

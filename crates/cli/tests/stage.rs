@@ -35,10 +35,10 @@ impl Stage {
         stage
     }
 
-    /// With a copy of a folder as the project; its `home` is the user's home, its `user.toml` the user's manifest.
-    pub fn copy_of(folder: &Path) -> Self {
+    /// With a copy of a directory as the project; its `home` is the user's home, its `user.toml` the user's manifest.
+    pub fn copy_of(source: &Path) -> Self {
         let stage = Self::new();
-        copy(folder, &stage.path("project"));
+        copy(source, &stage.path("project"));
         for (from, to) in [("project/user.toml", "config/belljar/belljar.toml"), ("project/home", "home")] {
             if stage.path(from).exists() {
                 if stage.path(to).is_dir() {
@@ -55,14 +55,14 @@ impl Stage {
         self.directory.path().canonicalize().unwrap().join(name)
     }
 
-    /// Writes a file and the folders above it.
+    /// Writes a file and the directories above it.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
     }
 
-    /// Makes a symbolic link and the folders above it.
+    /// Makes a symbolic link and the directories above it.
     pub fn link(&self, name: &str, target: &str) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -70,9 +70,9 @@ impl Stage {
     }
 
     /// A skill that is as it should be.
-    pub fn skill(&self, folder: &str, name: &str) {
+    pub fn skill(&self, parent: &str, name: &str) {
         self.write(
-            &format!("{folder}/{name}/SKILL.md"),
+            &format!("{parent}/{name}/SKILL.md"),
             format!("---\nname: {name}\ndescription: Does {name}\n---\nBody.\n"),
         );
     }

@@ -138,10 +138,10 @@ impl Scene {
             ("mcp", "session.yaml", "mcp: {config: ~/.aws/credentials}\n"),
             ("plugin", "session.yaml", "plugins: {local_plugins: [taker]}\n"),
         ] {
-            let folder = format!("{top}/beyond/{name}");
-            stage.write(&format!("{folder}/hello.yaml"), SCENARIO.replace("session.yaml", session));
-            stage.write(&format!("{folder}/hello.script.json"), plain().to_string());
-            stage.write(&format!("{folder}/session.yaml"), text);
+            let directory = format!("{top}/beyond/{name}");
+            stage.write(&format!("{directory}/hello.yaml"), SCENARIO.replace("session.yaml", session));
+            stage.write(&format!("{directory}/hello.script.json"), plain().to_string());
+            stage.write(&format!("{directory}/session.yaml"), text);
         }
         let plugin = format!("{top}/beyond/plugin/taker");
         stage.write(&format!("{plugin}/.claude-plugin/plugin.json"), r#"{"name": "taker"}"#);

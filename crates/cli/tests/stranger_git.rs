@@ -45,8 +45,8 @@ fn index() -> Vec<u8> {
 /// A git directory with this configuration.
 fn git_directory(stage: &Stage, at: &str, config: &str) {
     stage.write(&format!("{at}/HEAD"), "ref: refs/heads/main\n");
-    for folder in ["objects", "refs"] {
-        fs::create_dir_all(stage.path(at).join(folder)).unwrap();
+    for directory in ["objects", "refs"] {
+        fs::create_dir_all(stage.path(at).join(directory)).unwrap();
     }
     stage.write(&format!("{at}/config"), config);
     stage.write(&format!("{at}/index"), index());
@@ -315,17 +315,17 @@ fn a_file_behind_a_link_is_not_staged() {
     }
 }
 
-fn names(folder: &Path) -> BTreeSet<String> {
-    fs::read_dir(folder)
+fn names(directory: &Path) -> BTreeSet<String> {
+    fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .collect()
 }
 
 /// Removes what was not there.
-fn clear(folder: &Path, keep: &BTreeSet<String>) {
-    for name in names(folder).difference(keep) {
-        let path = folder.join(name);
+fn clear(directory: &Path, keep: &BTreeSet<String>) {
+    for name in names(directory).difference(keep) {
+        let path = directory.join(name);
         fs::remove_dir_all(&path).or_else(|_file| fs::remove_file(&path)).unwrap();
     }
 }

@@ -1,7 +1,7 @@
 //! Conversations that were recorded with the real agent, played through the machine again: it says what was said then,
 //! and ends as the run ended.
 //!
-//! `BELLJAR_RECORD_FRAMES=<folder> cargo test -p belljar-runner --test conversation` records them anew.
+//! `BELLJAR_RECORD_FRAMES=<directory> cargo test -p belljar-runner --test conversation` records them anew.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -52,11 +52,11 @@ fn conversations_with_a_newer_agent() {
 }
 
 fn replay_all(version: &str) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version);
-    let count = fs::read_dir(&folder).unwrap().count();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version);
+    let count = fs::read_dir(&directory).unwrap().count();
     assert_eq!(count, ENDINGS.len(), "a fixture without an expected ending, or the other way round");
     for (name, success, results, failed) in ENDINGS {
-        let text = fs::read_to_string(folder.join(format!("{name}.jsonl"))).unwrap();
+        let text = fs::read_to_string(directory.join(format!("{name}.jsonl"))).unwrap();
         let (ending, seen) = replay(name, &text);
         assert_eq!(ending.failure.is_none(), success, "{name}: {ending:?}");
         assert_eq!((ending.results, ending.failed_results), (results, failed), "{name}");
@@ -255,8 +255,8 @@ fn tool(name: &str, answer: CannedAnswer) -> CannedTool {
 #[test]
 fn recorded_frames_survive_the_way_to_text_and_back() {
     for version in ["2.1.197", "2.1.325"] {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version);
-        for entry in fs::read_dir(folder).unwrap() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version);
+        for entry in fs::read_dir(directory).unwrap() {
             for line in fs::read_to_string(entry.unwrap().path()).unwrap().lines() {
                 let line: Value = serde_json::from_str(line).unwrap();
                 let Some(raw) = line.get("in") else { continue };

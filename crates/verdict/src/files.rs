@@ -17,8 +17,8 @@ const LINKS: usize = 40;
 pub(crate) enum Place<'a> {
     /// A file, by its own path.
     File(String, &'a FileSeen),
-    /// A folder with something in it.
-    Folder(String),
+    /// A directory with something in it.
+    Directory(String),
     /// Nothing that was seen.
     Nothing,
     /// Something that is no file.
@@ -35,7 +35,7 @@ pub(crate) fn look<'a>(files: &'a BTreeMap<String, FileSeen>, path: &str) -> Pla
             Ok(place) => return place,
             Err(Step { link, target, next: Some(next) }) => {
                 if next.is_empty() {
-                    return Place::Folder(format!("{link} -> {target}"));
+                    return Place::Directory(format!("{link} -> {target}"));
                 }
                 wanted = next;
             }
@@ -71,15 +71,15 @@ fn walk<'a>(files: &'a BTreeMap<String, FileSeen>, wanted: &[String]) -> Result<
         }
     }
     let here = wanted.join("/");
-    Ok(if has_below(files, &here) { Place::Folder(here) } else { Place::Nothing })
+    Ok(if has_below(files, &here) { Place::Directory(here) } else { Place::Nothing })
 }
 
-/// Where a link in a folder leads; none outside.
-fn joined(folder: &[String], target: &str) -> Option<Vec<String>> {
+/// Where a link in a directory leads; none outside.
+fn joined(directory: &[String], target: &str) -> Option<Vec<String>> {
     if target.starts_with('/') {
         return None;
     }
-    let mut path = folder.to_vec();
+    let mut path = directory.to_vec();
     for part in target.split('/') {
         match part {
             "" | "." => {}
@@ -92,35 +92,35 @@ fn joined(folder: &[String], target: &str) -> Option<Vec<String>> {
     Some(path)
 }
 
-/// Whether anything lies below a folder.
-fn has_below(files: &BTreeMap<String, FileSeen>, folder: &str) -> bool {
-    let start = format!("{folder}/");
+/// Whether anything lies below a directory.
+fn has_below(files: &BTreeMap<String, FileSeen>, directory: &str) -> bool {
+    let start = format!("{directory}/");
     files.range(start.clone()..).next().is_some_and(|(path, _)| path.starts_with(&start))
 }
 
-/// Whether a path lies below one of the folders; an empty folder is the workspace itself.
-pub(crate) fn lies_in(path: &str, folders: &[String]) -> bool {
-    folders.iter().any(|folder| {
-        let folder = folder.trim_matches('/');
-        folder.is_empty()
-            || folder == "."
-            || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+/// Whether a path lies below one of the directories; an empty directory is the workspace itself.
+pub(crate) fn lies_in(path: &str, directories: &[String]) -> bool {
+    directories.iter().any(|directory| {
+        let directory = directory.trim_matches('/');
+        directory.is_empty()
+            || directory == "."
+            || path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
     })
 }
 
-/// The folders for results, and the other ones that the user sees.
+/// The directories for results, and the other ones that the user sees.
 pub(crate) fn outputs(files: &FilesSeen) -> (Vec<String>, Vec<String>) {
     files
         .visible
         .iter()
-        .map(|folder| folder.trim_matches('/').to_owned())
-        .partition(|folder| folder.rsplit('/').next() == Some("outputs"))
+        .map(|directory| directory.trim_matches('/').to_owned())
+        .partition(|directory| directory.rsplit('/').next() == Some("outputs"))
 }
 
-/// Files that were there before, below these folders, and are gone. What could not be looked at may still be there.
-pub(crate) fn deleted(files: &FilesSeen, folders: &[String]) -> Vec<String> {
+/// Files that were there before, below these directories, and are gone. What could not be looked at may still be there.
+pub(crate) fn deleted(files: &FilesSeen, directories: &[String]) -> Vec<String> {
     let gone = |path: &&String| {
-        lies_in(path, folders)
+        lies_in(path, directories)
             && !files.after.contains_key(*path)
             && !files.unread.contains(path)
             && !lies_in(path, &files.unread)
@@ -147,7 +147,7 @@ pub(crate) fn content<'a>(run: &Run<'a>, path: &PathName) -> Result<(&'a [u8], S
             }
         },
         Place::Nothing => Err(gone(run, format!("{path} is not there"))),
-        Place::Folder(_) => Err(Finding::fail(format!("{path} is a folder")).shown("among the files after")),
+        Place::Directory(_) => Err(Finding::fail(format!("{path} is a directory")).shown("among the files after")),
         place @ (Place::Special(_) | Place::Astray { .. }) => Err(astray(path, &place)),
     }
 }
@@ -169,7 +169,7 @@ pub(crate) fn astray(path: &PathName, place: &Place<'_>) -> Finding {
         Place::Special(found) => {
             Finding::fail(format!("{path} is no file")).shown(&format!("{found} is a pipe, socket or device"))
         }
-        Place::File(found, _) | Place::Folder(found) => {
+        Place::File(found, _) | Place::Directory(found) => {
             Finding::pass(format!("{path} is there")).shown(found)
         }
         Place::Nothing => Finding::fail(format!("{path} is not there")),

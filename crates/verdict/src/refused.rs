@@ -41,7 +41,7 @@ pub const REFUSED: &[Refused] = &[
     },
     Refused {
         key: "self_heal_ran",
-        because: "it looks for a script that repairs the plugin folder of a desktop application",
+        because: "it looks for a script that repairs the plugin directory of a desktop application",
         instead: "check the call with `tool_called` or what it left with `file_exists`",
     },
     Refused {

@@ -117,7 +117,7 @@ pub(crate) const SIGNALS: &[About] = &[
     about(
         "mount_delete",
         SignalWeight::Warn,
-        "A file that lay in a connected folder is gone. `allow_delete_in` lets it pass.",
+        "A file that lay in a connected directory is gone. `allow_delete_in` lets it pass.",
     ),
     about(
         "non_deterministic",
@@ -158,10 +158,10 @@ impl Leniency {
         self.softened.contains(what)
     }
 
-    fn deletion_in(&self, folder: &str) -> bool {
-        let name = folder.rsplit('/').next().unwrap_or(folder);
+    fn deletion_in(&self, directory: &str) -> bool {
+        let name = directory.rsplit('/').next().unwrap_or(directory);
         self.softened.iter().any(|softened| match softened {
-            Softened::DeleteIn(names) => names.iter().any(|given| given == name || given == folder),
+            Softened::DeleteIn(names) => names.iter().any(|given| given == name || given == directory),
             Softened::PermissiveAutoAllow | Softened::Stall | Softened::OutputsDelete | Softened::Nothing => {
                 false
             }
@@ -333,8 +333,8 @@ fn deletions(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
         return;
     };
     let (own, connected) = outputs(files);
-    let kept = |folders: Vec<String>| -> Vec<String> {
-        folders.into_iter().filter(|folder| !leniency.deletion_in(folder)).collect()
+    let kept = |directories: Vec<String>| -> Vec<String> {
+        directories.into_iter().filter(|directory| !leniency.deletion_in(directory)).collect()
     };
     let gone = deleted(files, &kept(own));
     if !gone.is_empty() && !lenient {
@@ -343,7 +343,7 @@ fn deletions(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
     let gone = deleted(files, &kept(connected));
     let gone: Vec<String> = gone.into_iter().filter(|path| !lies_in(path, &outputs(files).0)).collect();
     if !gone.is_empty() {
-        out.add("mount_delete", format!("gone from connected folders: {}", excerpt(&gone.join(", "))));
+        out.add("mount_delete", format!("gone from connected directories: {}", excerpt(&gone.join(", "))));
     }
     if let (Some(first), false) = (files.unread.first(), lenient) {
         out.add("files_unseen", format!("not every file could be looked at: {}", excerpt(first)));

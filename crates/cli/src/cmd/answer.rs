@@ -12,15 +12,16 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar answer questions --gate 1 --choose PDF\n")]
 pub struct AnswerArgs {
-    /// The directory of `--decider-dir`
-    folder: PathBuf,
-    /// The number of the question, as `gates` shows it
+    /// Directory given to `--decider-dir`
+    #[arg(value_name = "DIR")]
+    questions: PathBuf,
+    /// Number of the question, as `belljar gates` prints it
     #[arg(long, value_name = "NUMBER")]
     gate: u64,
-    /// A label of the only question; `allow` or `deny` for a permission
+    /// Label to choose where there is one question; `allow` or `deny` for a permission
     #[arg(long, value_name = "LABEL")]
     choose: Vec<String>,
-    /// A question and its label
+    /// Label to choose for this question; repeatable
     #[arg(long, value_name = "QUESTION=LABEL")]
     answer: Vec<String>,
     /// Print one JSON object
@@ -46,13 +47,13 @@ fn run(args: &AnswerArgs, environment: &HostEnvironment, output: &Output) -> Res
         }
     };
     let answers = args.answer.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
-    let path = TryOptions::path(environment, &args.folder)?;
+    let path = TryOptions::path(environment, &args.questions)?;
     let written = leave_answer(&path, args.gate, &args.choose, &answers)
         .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     if output.json {
         output.envelope(&Envelope::new("answer", ExitCode::Passed, json!({"file": written})));
     } else {
-        output.say(&format!("left {}", environment.shown(&written)));
+        output.say(&format!("wrote {}", environment.shown(&written)));
     }
     Ok(ExitCode::Passed)
 }

@@ -15,9 +15,10 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar gates questions\n")]
 pub struct GatesArgs {
-    /// The directory of `--decider-dir`
-    folder: PathBuf,
-    /// Go on until the run has ended
+    /// Directory given to `--decider-dir`
+    #[arg(value_name = "DIR")]
+    questions: PathBuf,
+    /// Keep listing new questions until the run has ended
     #[arg(short, long)]
     follow: bool,
 }
@@ -34,7 +35,7 @@ impl Command for GatesArgs {
 
 fn run(args: &GatesArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let failed = |error: &(dyn std::error::Error + 'static)| CliError::from_chain(ExitCode::Invalid, error);
-    let path = TryOptions::path(environment, &args.folder)?;
+    let path = TryOptions::path(environment, &args.questions)?;
     let mut gates = Gates::new(path).map_err(|error| failed(&error))?;
     loop {
         let done = gates.is_done();

@@ -277,7 +277,7 @@ fn replay_one(
             Drifting::Live => OnDrift::Live,
         },
         pace: if args.timed { Pace::AsRecorded } else { Pace::Fast },
-        answering: options.answering(environment, LastWord::Nobody)?,
+        answering: options.answering(environment, LastWord::NoOne)?,
         keep: if args.keep { Keep::Workspace } else { Keep::Changes },
         watch: &mut |event| show(event, detail, output),
     })

@@ -73,19 +73,19 @@ pub struct TryOptions {
     pub json: bool,
 }
 
-/// What answers when no decider was named.
+/// Who answers if the options name no decider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastWord {
-    /// Nobody.
-    Nobody,
+    /// No one: the question fails.
+    NoOne,
     /// A person, where there is a terminal.
     PersonAtTerminal,
 }
 
-/// Who plays the model.
+/// Who answers in the model's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plays {
-    /// Whoever the options name.
+    /// The provider, or the script that `--script` names.
     AsAsked,
     /// The script beside the scenario.
     ScriptBeside,
@@ -154,9 +154,9 @@ impl TryOptions {
         if let Some(command) = &self.decider_cmd {
             answering.outside =
                 Some(Box::new(CommandDecider::new(command.clone(), self.decider_timeout.duration())));
-        } else if let Some(folder) = &self.decider_dir {
+        } else if let Some(questions) = &self.decider_dir {
             let decider =
-                DirectoryDecider::new(Self::path(environment, folder)?, self.decider_timeout.duration())
+                DirectoryDecider::new(Self::path(environment, questions)?, self.decider_timeout.duration())
                     .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
             answering.outside = Some(Box::new(decider));
         } else if last == LastWord::PersonAtTerminal
@@ -217,7 +217,7 @@ impl TryOptions {
                 sandbox: self.sandbox.asked(),
                 consent,
                 name: None,
-                answering: self.answering(environment, LastWord::Nobody)?,
+                answering: self.answering(environment, LastWord::NoOne)?,
                 then: Then::End,
                 conversation: Conversation::Fresh,
                 keep: if self.keep { Keep::Workspace } else { Keep::Changes },
@@ -243,8 +243,8 @@ pub fn limit_time(trial: &mut Trial, time: Option<TimeSpan>) {
 fn script_beside(file: &AbsPath) -> AbsPath {
     let stem = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let stem = stem.trim_end_matches(".yaml").trim_end_matches(".yml");
-    let folder = file.parent().unwrap_or_else(|| file.clone());
-    folder.child(&format!("{stem}.script.json"))
+    let directory = file.parent().unwrap_or_else(|| file.clone());
+    directory.child(&format!("{stem}.script.json"))
 }
 
 /// A script that the suite names. Of one beyond the suite no fault quotes the text.

@@ -24,43 +24,44 @@ use std::path::PathBuf;
 pub struct SkillArgs {
     #[command(flatten)]
     pub subject: SubjectOptions,
-    /// The prompt
+    /// Prompt for the agent
     #[arg(required_unless_present = "prompt_file", conflicts_with = "prompt_file")]
     prompt: Option<String>,
     /// Read the prompt from this file; `-` is standard input
     #[arg(long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
-    /// Show the plan, and start nothing
+    /// Show the plan and start nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     pub options: TryOptions,
 }
 
-/// What is tried, and with what.
+/// What to try, and what the agent gets besides it.
 #[derive(Debug, clap::Args)]
 pub struct SubjectOptions {
-    /// A skill, a directory of skills, a plugin, or a marketplace
-    folder: PathBuf,
-    /// A further plugin
+    /// Skill, directory of skills, plugin or marketplace to try
+    #[arg(value_name = "DIR")]
+    tested: PathBuf,
+    /// Load this plugin as well; repeatable
     #[arg(long, value_name = "DIR")]
     plugin: Vec<PathBuf>,
-    /// A marketplace whose plugins can be enabled
+    /// Marketplace whose plugins `--enable` can name; repeatable
     #[arg(long, value_name = "DIR")]
     marketplace: Vec<PathBuf>,
-    /// Enable a plugin of a marketplace
+    /// Enable this plugin of a marketplace; repeatable
     #[arg(long, value_name = "NAME@MARKETPLACE")]
     enable: Vec<String>,
-    /// A file that the agent finds in `uploads`
+    /// Copy this file to the agent's `uploads`; repeatable
     #[arg(long, value_name = "FILE")]
     upload: Vec<PathBuf>,
-    /// A directory that the agent works on, as a copy
+    /// Give the agent a copy of this directory to work on; repeatable
     #[arg(long = "folder", value_name = "DIR")]
     folders: Vec<PathBuf>,
     /// Allow the agent to reach this host
     #[arg(long, value_name = "HOST")]
     allow: Vec<String>,
-    /// The model
+    /// Model to use [default: the agent's own]
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     /// Name the conversation, so that it can be resumed
@@ -82,12 +83,12 @@ impl SubjectOptions {
             list.iter().map(|path| TryOptions::path(environment, path)).collect::<Result<Vec<AbsPath>, _>>()
         };
         let subject = Subject {
-            folder: TryOptions::path(environment, &self.folder)?,
+            directory: TryOptions::path(environment, &self.tested)?,
             plugins: paths(&self.plugin)?,
             marketplaces: paths(&self.marketplace)?,
             enabled: self.enable.clone(),
             uploads: paths(&self.upload)?,
-            folders: paths(&self.folders)?,
+            directories: paths(&self.folders)?,
             hosts: self.allow.clone(),
             model: self.model.clone(),
             prompt,

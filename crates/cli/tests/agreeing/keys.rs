@@ -31,7 +31,7 @@ const SCENARIO_KEYS: [(&str, Asks); 15] = [
     ("assert", Nothing("what is judged, on evidence alone")),
     ("skills", Nothing("names among those of the session")),
     ("requires_capabilities", Nothing("what is refused where it is missing")),
-    ("allow_host_writes", Nothing("folders are always copies")),
+    ("allow_host_writes", Nothing("directories are always copied")),
 ];
 
 const SESSION_KEYS: [(&str, Asks); 45] = [

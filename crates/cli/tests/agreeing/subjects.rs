@@ -22,11 +22,11 @@ fn stage() -> Stage {
 #[test]
 fn links_out_of_what_is_tried_are_asked_for() {
     let stage = stage();
-    for (folder, wish) in [("shop", "plugin: "), ("skills", "skill: ")] {
+    for (directory, wish) in [("shop", "plugin: "), ("skills", "skill: ")] {
         for words in [
-            &["skill", folder, "go"][..],
-            &["chat", folder, "--say", "hi"],
-            &["skill", folder, "go", "--dry-run"],
+            &["skill", directory, "go"][..],
+            &["chat", directory, "--say", "hi"],
+            &["skill", directory, "go", "--dry-run"],
         ] {
             let words = [words, &["--script", "script.json"]].concat();
             refused(&stage, &words, wish);

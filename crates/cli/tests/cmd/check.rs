@@ -48,7 +48,7 @@ fn for_an_editor_without_a_manifest() {
 fn in_another_directory() {
     let stage = project();
     for arguments in [["-C", "skills", "check"], ["check", "-C", "skills"]] {
-        // Outside a repository a folder is a project of its own.
+        // Outside a repository a directory is a project of its own.
         let found = stage.run(&arguments);
         assert_eq!(found.status.code(), Some(2), "{found:?}");
         assert!(found.stderr.contains("looked for belljar.toml"), "{}", found.stderr);

@@ -21,8 +21,8 @@ fn the_version_of_the_agent_is_told_and_whether_it_is_tested() {
     require!(Agent, AgentNext, Bwrap);
     let stage = Stage::new();
     for (program, version) in [(agent::real(), agent::VERSION), (agent::next(), agent::NEXT_VERSION)] {
-        let folder = program.unwrap().parent().unwrap().display().to_string();
-        let page = stage.finish(stage.command(&["doctor"]).env("PATH", format!("{folder}:/usr/bin:/bin")));
+        let directory = program.unwrap().parent().unwrap().display().to_string();
+        let page = stage.finish(stage.command(&["doctor"]).env("PATH", format!("{directory}:/usr/bin:/bin")));
         assert!(page.stdout.contains(&format!("{version}, tested, ")), "{}", page.stdout);
     }
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 #[test]
-fn questions_wait_in_a_folder_for_their_answers() {
+fn questions_wait_in_a_directory_for_their_answers() {
     require!(Agent, Bwrap);
     let stage = Stage::new();
     stage.skill("project/skills", "notes");
@@ -41,5 +41,5 @@ fn questions_wait_in_a_folder_for_their_answers() {
     let found = run.wait_with_output().unwrap();
     assert_eq!(found.status.code(), Some(0), "{}", String::from_utf8_lossy(&found.stderr));
     let again = stage.command(&words).env("PATH", agent_path()).output().unwrap();
-    assert_eq!(again.status.code(), Some(2), "a folder with another run's questions is not taken");
+    assert_eq!(again.status.code(), Some(2), "a directory with another run's questions is not taken");
 }

@@ -49,8 +49,8 @@ pub fn verbs() -> Vec<String> {
 
 #[test]
 fn every_verb_has_its_tests_and_no_file_is_forgotten() {
-    let files = |folder: &str| -> BTreeSet<String> {
-        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
+    let files = |directory: &str| -> BTreeSet<String> {
+        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(directory))
             .unwrap()
             .filter_map(|entry| {
                 entry.unwrap().file_name().to_string_lossy().strip_suffix(".rs").map(str::to_owned)
@@ -82,8 +82,8 @@ pub const HELLO: &str =
 
 /// The search path with the real agent on it.
 pub fn agent_path() -> String {
-    let folder = belljar_testkit::agent::real().unwrap().parent().unwrap().display().to_string();
-    format!("{folder}:/usr/bin:/bin")
+    let directory = belljar_testkit::agent::real().unwrap().parent().unwrap().display().to_string();
+    format!("{directory}:/usr/bin:/bin")
 }
 
 /// Runs the binary with the real agent on its path.

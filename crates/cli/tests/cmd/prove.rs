@@ -14,19 +14,19 @@ const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 
 /// A user with an empty home and project.
 struct User {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl User {
     fn new() -> Self {
         // Not in /tmp, which is private inside for reasons of its own.
-        let folder = tempfile::Builder::new().prefix("belljar-t-").tempdir_in("/var/tmp").unwrap();
-        std::fs::create_dir_all(folder.path().join("home/p")).unwrap();
-        User { folder }
+        let directory = tempfile::Builder::new().prefix("belljar-t-").tempdir_in("/var/tmp").unwrap();
+        std::fs::create_dir_all(directory.path().join("home/p")).unwrap();
+        User { directory }
     }
 
     fn home(&self) -> PathBuf {
-        self.folder.path().join("home")
+        self.directory.path().join("home")
     }
 
     fn belljar(&self, path: &str, words: &[&str]) -> Output {
@@ -41,16 +41,16 @@ impl User {
             .unwrap()
     }
 
-    /// A folder with these scripts in it, as a `PATH`.
+    /// A directory with these scripts in it, as a `PATH`.
     fn programs(&self, scripts: &[(&str, &str)]) -> String {
-        let folder = self.folder.path().join("bin");
-        std::fs::create_dir_all(&folder).unwrap();
+        let directory = self.directory.path().join("bin");
+        std::fs::create_dir_all(&directory).unwrap();
         for (name, text) in scripts {
-            let file = folder.join(name);
+            let file = directory.join(name);
             std::fs::write(&file, text).unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
-        folder.to_str().unwrap().to_owned()
+        directory.to_str().unwrap().to_owned()
     }
 }
 
@@ -226,7 +226,7 @@ fn every_probe_can_fail() {
 ///
 /// The place is covered in a mount namespace: the prover runs from a descriptor that was opened before.
 fn proved_by(user: &User, careless: &str) -> BTreeMap<String, (String, String)> {
-    let own = user.folder.path().join("belljar");
+    let own = user.directory.path().join("belljar");
     belljar_testkit::process::copy_program(Path::new(env!("CARGO_BIN_EXE_belljar")), &own).unwrap();
     let script = format!("#!/bin/sh\n{careless}\nexec {} \"$@\"\n", env!("CARGO_BIN_EXE_belljar"));
     let instead = format!("{}/instead", user.programs(&[("instead", &script)]));
@@ -411,7 +411,7 @@ fn a_machine_without_user_namespaces_is_diagnosed() {
 fn a_start_inside_a_sandbox_explains_why_it_cannot() {
     require!(Bwrap);
     let user = User::new();
-    let programs = user.folder.path().join("programs");
+    let programs = user.directory.path().join("programs");
     std::fs::create_dir_all(&programs).unwrap();
     let own = Path::new(env!("CARGO_BIN_EXE_belljar"));
     belljar_testkit::process::copy_program(own, &programs.join("belljar")).unwrap();

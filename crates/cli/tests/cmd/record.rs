@@ -52,9 +52,9 @@ pub fn plain() -> Value {
 
 /// The binary with the real agent on its path.
 pub fn with_agent(stage: &Stage, arguments: &[&str]) -> Command {
-    let folder = agent::real().unwrap().parent().unwrap().display().to_string();
+    let directory = agent::real().unwrap().parent().unwrap().display().to_string();
     let mut command = stage.command(arguments);
-    command.env("PATH", format!("{folder}:/usr/bin:/bin"));
+    command.env("PATH", format!("{directory}:/usr/bin:/bin"));
     command
 }
 
@@ -80,9 +80,9 @@ pub fn data(found: &Finished) -> Value {
     envelope["data"].clone()
 }
 
-/// Every file below a folder.
-pub fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+/// Every file below a directory.
+pub fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
@@ -142,8 +142,8 @@ fn a_secret_of_the_run_is_not_on_the_tape_and_does_not_drift() {
     let found = stage.finish(&mut with_agent(&stage, &["replay", "--json", "scenarios/hello.tape"]));
     let data = data(&found);
     assert_eq!(found.status.code(), Some(0), "{data:#}");
-    let folder = PathBuf::from(data["results"][0]["directory"].as_str().unwrap());
-    let kept = fs::read_to_string(folder.join("artifacts/files/outputs/kept.txt")).unwrap();
+    let directory = PathBuf::from(data["results"][0]["directory"].as_str().unwrap());
+    let kept = fs::read_to_string(directory.join("artifacts/files/outputs/kept.txt")).unwrap();
     assert!(kept.contains("[redacted:proxy token]"), "{kept}");
 }
 

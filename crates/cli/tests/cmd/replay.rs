@@ -252,9 +252,9 @@ fn another_version_of_the_agent_is_named() {
     require!(Agent, AgentNext, Bwrap);
     let stage = scenario(&plain());
     recorded(&stage);
-    let folder = agent::next().unwrap().parent().unwrap().display().to_string();
+    let directory = agent::next().unwrap().parent().unwrap().display().to_string();
     let mut command = stage.command(&["replay", "--json", "scenarios/hello.tape"]);
-    let found = stage.finish(command.env("PATH", format!("{folder}:/usr/bin:/bin")));
+    let found = stage.finish(command.env("PATH", format!("{directory}:/usr/bin:/bin")));
     let row = data(&found)["results"][0].clone();
     assert_eq!(found.status.code(), Some(7), "{row:#}");
     let version = json!({"cause": "agent", "what": "the agent's version", "recorded": agent::VERSION, "present": agent::NEXT_VERSION});

@@ -15,8 +15,8 @@ const SCRIPT: &str = r#"{"version": 1, "turns": [
 fn with_agent() -> (Stage, String) {
     let stage = Stage::new();
     stage.write("project/script.json", SCRIPT);
-    let folder = agent::real().unwrap().parent().unwrap().display().to_string();
-    (stage, format!("{folder}:/usr/bin:/bin"))
+    let directory = agent::real().unwrap().parent().unwrap().display().to_string();
+    (stage, format!("{directory}:/usr/bin:/bin"))
 }
 
 #[test]
@@ -27,8 +27,8 @@ fn the_real_agent_runs_sealed_on_a_scripted_model() {
     let found = stage.finish(command.env("PATH", &path));
     assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "All done.\n"), "{}", found.stderr);
     assert_eq!(fs::read_to_string(stage.path("project/made.txt")).unwrap(), "written\n");
-    let folder = run_folder(&stage);
-    let names: Vec<String> = fs::read_dir(folder.join("artifacts"))
+    let directory = run_directory(&stage);
+    let names: Vec<String> = fs::read_dir(directory.join("artifacts"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .collect();
@@ -37,7 +37,7 @@ fn the_real_agent_runs_sealed_on_a_scripted_model() {
         "{names:?}"
     );
     let result: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(folder.join("result.json")).unwrap()).unwrap();
+        serde_json::from_str(&fs::read_to_string(directory.join("result.json")).unwrap()).unwrap();
     assert!(result["metrics"]["cpu_ms"].as_u64().is_some_and(|ms| ms > 50), "{result}");
     assert!(
         result["metrics"]["peak_memory_bytes"].as_u64().is_some_and(|bytes| bytes > 50 << 20),
@@ -147,31 +147,31 @@ fn the_terminal_interface_starts_without_a_question_works_and_leaves() {
     assert!(screen.wait_for("icanon").contains(" icanon"), "the terminal is as it was: {end}");
 }
 
-/// The folder of the only run there is.
-fn run_folder(stage: &Stage) -> std::path::PathBuf {
+/// The directory of the only run there is.
+fn run_directory(stage: &Stage) -> std::path::PathBuf {
     let runs = stage.path("home/.local/state/belljar/runs");
-    let mut folders: Vec<_> = fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert_eq!(folders.len(), 1, "{folders:?}");
-    folders.remove(0)
+    let mut directories: Vec<_> = fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(directories.len(), 1, "{directories:?}");
+    directories.remove(0)
 }
 
 fn headless(stage: &Stage, path: &str) -> String {
     let mut command = stage.command(&["run", "--yes", "--script", "script.json", "--", "-p", "write it"]);
     let found = stage.finish(command.env("PATH", path).env("CANARY_VARIABLE", "canary-variable"));
     assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "All done.\n"), "{}", found.stderr);
-    let folder = run_folder(stage);
-    let shown = folder.strip_prefix(stage.path("home")).unwrap().display().to_string();
+    let directory = run_directory(stage);
+    let shown = directory.strip_prefix(stage.path("home")).unwrap().display().to_string();
     assert!(found.stderr.contains(&format!("recorded in ~/{shown}")), "{}", found.stderr);
-    let requests = fs::read_to_string(folder.join("artifacts/model-requests.jsonl")).unwrap();
+    let requests = fs::read_to_string(directory.join("artifacts/model-requests.jsonl")).unwrap();
     assert!(requests.lines().count() >= 2, "{requests}");
     requests
 }
 
-/// Everything below a folder: names, contents, modes and times.
-fn everything(folder: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>, u32, i64)> {
+/// Everything below a directory: names, contents, modes and times.
+fn everything(directory: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>, u32, i64)> {
     use std::os::unix::fs::MetadataExt;
     let mut out = Vec::new();
-    let mut waiting = vec![folder.to_path_buf()];
+    let mut waiting = vec![directory.to_path_buf()];
     while let Some(path) = waiting.pop() {
         let found = fs::symlink_metadata(&path).unwrap();
         if found.is_dir() {
@@ -225,19 +225,19 @@ fn install_plugin(stage: &Stage) {
     install_plugin_from(stage, "home/.claude/plugins/marketplaces/market");
 }
 
-/// The agent itself adds the marketplace in that folder, and installs its plugin.
-fn install_plugin_from(stage: &Stage, folder: &str) {
+/// The agent itself adds the marketplace in that directory, and installs its plugin.
+fn install_plugin_from(stage: &Stage, directory: &str) {
     stage.write(
-        &format!("{folder}/.claude-plugin/marketplace.json"),
+        &format!("{directory}/.claude-plugin/marketplace.json"),
         r#"{"name": "market", "owner": {"name": "t"}, "plugins": [{"name": "plug", "source": "./plug", "description": "d"}]}"#,
     );
     stage.write(
-        &format!("{folder}/plug/.claude-plugin/plugin.json"),
+        &format!("{directory}/plug/.claude-plugin/plugin.json"),
         r#"{"name": "plug", "version": "1.0.0", "description": "d"}"#,
     );
     let skill = "---\nname: plugged\ndescription: canary-plugin-skill\n---\nBody.\n";
-    stage.write(&format!("{folder}/plug/skills/plugged/SKILL.md"), skill);
-    let market = stage.path(folder).display().to_string();
+    stage.write(&format!("{directory}/plug/skills/plugged/SKILL.md"), skill);
+    let market = stage.path(directory).display().to_string();
     for words in [["plugin", "marketplace", "add", &market].as_slice(), &["plugin", "install", "plug@market"]]
     {
         let mut command = Command::new(agent::real().unwrap());
@@ -310,7 +310,7 @@ fn a_shared_home_shows_the_users_configuration_and_changes_none_of_it() {
 }
 
 #[test]
-fn a_plugin_from_a_folder_of_the_users_is_there_in_a_shared_home_only() {
+fn a_plugin_from_a_directory_of_the_users_is_there_in_a_shared_home_only() {
     require!(Agent, Bwrap);
     for (home, visible) in [("shared", true), ("project", false)] {
         let (stage, path) = with_agent();
@@ -381,9 +381,9 @@ permissions.skip_prompts = true
     for hidden in ["mcp__undeclared", "\"WebSearch\""] {
         assert!(!requests.contains(hidden), "{hidden}: {}", around(&requests, &hidden.to_lowercase()));
     }
-    let folder = run_folder(&stage);
+    let directory = run_directory(&stage);
     for file in ["run.json", "events.jsonl", "result.json"] {
-        let text = fs::read_to_string(folder.join(file)).unwrap();
+        let text = fs::read_to_string(directory.join(file)).unwrap();
         assert!(!text.contains("tok $(x) en"), "{file} holds no value");
     }
 }
@@ -415,10 +415,10 @@ fn the_manifests_prompt_is_delivered_by_file_and_two_runs_have_two_names() {
     let mut command = stage.command(&["run", "--yes", "--script", "script.json"]);
     let found = stage.finish(command.env("PATH", &path));
     assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
-    let folder = run_folder(&stage);
-    let requests = fs::read_to_string(folder.join("artifacts/model-requests.jsonl")).unwrap();
+    let directory = run_directory(&stage);
+    let requests = fs::read_to_string(directory.join("artifacts/model-requests.jsonl")).unwrap();
     assert!(requests.contains("words of $(the) "), "{}", around(&requests, "carry out"));
-    let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+    let name = directory.file_name().unwrap().to_string_lossy().into_owned();
     assert!(name.contains("-a-"), "{name}");
 }
 
@@ -515,8 +515,8 @@ fn two_runs_of_one_project_at_once_are_told_apart() {
             String::from_utf8_lossy(&done.stderr)
         );
     }
-    let folders = fs::read_dir(stage.path("home/.local/state/belljar/runs")).unwrap();
-    let mut names: Vec<String> = folders
+    let directories = fs::read_dir(stage.path("home/.local/state/belljar/runs")).unwrap();
+    let mut names: Vec<String> = directories
         .map(|entry| fs::read_to_string(entry.unwrap().path().join("run.json")).unwrap())
         .map(|text| {
             serde_json::from_str::<serde_json::Value>(&text).unwrap()["name"].as_str().unwrap().to_owned()

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn a_folder_is_tried_with_what_it_needs() {
+fn a_directory_is_tried_with_what_it_needs() {
     require!(Agent, Bwrap);
     let stage = Stage::new();
     stage.skill("project/skills", "notes");
@@ -36,10 +36,10 @@ fn a_folder_is_tried_with_what_it_needs() {
     ];
     let (status, envelope) = tried_json(&stage, &words);
     assert_eq!(status, 0, "{envelope:#}");
-    let folder = Path::new(envelope["data"]["directory"].as_str().unwrap());
-    assert_eq!(fs::read_to_string(folder.join("artifacts/files/outputs/both.txt")).unwrap(), "in\nmore\n");
+    let directory = Path::new(envelope["data"]["directory"].as_str().unwrap());
+    assert_eq!(fs::read_to_string(directory.join("artifacts/files/outputs/both.txt")).unwrap(), "in\nmore\n");
     assert_eq!(fs::read_to_string(stage.path("project/data/in.txt")).unwrap(), "in\n", "the original stays");
-    let events = fs::read_to_string(folder.join("events.jsonl")).unwrap();
+    let events = fs::read_to_string(directory.join("events.jsonl")).unwrap();
     assert!(events.contains("skill_activated"), "{events}");
 }
 
@@ -57,12 +57,12 @@ fn plugins_and_marketplaces_are_tried_as_well() {
         json!({"text": "Done."}),
     ]);
     stage.write("project/script.json", played);
-    for folder in ["plug", "."] {
+    for directory in ["plug", "."] {
         let (status, envelope) =
-            tried_json(&stage, &["skill", folder, "go", "--script", "script.json", "--json"]);
-        assert_eq!(status, 0, "{folder}: {envelope:#}");
-        let folder = Path::new(envelope["data"]["directory"].as_str().unwrap());
-        let events = fs::read_to_string(folder.join("events.jsonl")).unwrap();
+            tried_json(&stage, &["skill", directory, "go", "--script", "script.json", "--json"]);
+        assert_eq!(status, 0, "{directory}: {envelope:#}");
+        let directory = Path::new(envelope["data"]["directory"].as_str().unwrap());
+        let events = fs::read_to_string(directory.join("events.jsonl")).unwrap();
         assert!(events.contains("\"skill\":\"plug:greet\""), "{events}");
     }
     stage.skill("project/other", "one");
@@ -84,8 +84,8 @@ fn a_conversation_is_gone_on_with() {
     let words = ["skill", "skills/notes", "who am I?", "--script", "one.json", "--resume", "talk", "--json"];
     let (status, envelope) = tried_json(&stage, &words);
     assert_eq!(status, 0, "{envelope:#}");
-    let folder = Path::new(envelope["data"]["directory"].as_str().unwrap());
-    let requests = fs::read_to_string(folder.join("artifacts/model-requests.jsonl")).unwrap();
+    let directory = Path::new(envelope["data"]["directory"].as_str().unwrap());
+    let requests = fs::read_to_string(directory.join("artifacts/model-requests.jsonl")).unwrap();
     assert!(requests.contains("my name is Quill") && requests.contains("who am I?"), "{requests}");
     let found = tried(&stage, &["skill", "skills/notes", "x", "--script", "one.json", "--resume", "nobody"]);
     assert!(found.stderr.contains("no conversation of this name"), "{}", found.stderr);

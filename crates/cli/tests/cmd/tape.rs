@@ -26,14 +26,14 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").canonicalize().unwrap()
 }
 
-/// The examples with their tapes, in a folder of their own.
+/// The examples with their tapes, in a directory of their own.
 fn copy_examples(to: &Path) {
     assert!(Command::new("cp").arg("-r").arg(examples()).arg(to).status().unwrap().success());
 }
 
 fn shipped() -> Vec<PathBuf> {
     let all = fs::read_dir(examples()).unwrap().map(|entry| entry.unwrap().path());
-    let tape = |folder: PathBuf| Some(folder.join(format!("{}.tape", folder.file_name()?.to_str()?)));
+    let tape = |directory: PathBuf| Some(directory.join(format!("{}.tape", directory.file_name()?.to_str()?)));
     all.filter(|path| path.is_dir()).filter_map(tape).collect()
 }
 
@@ -91,10 +91,10 @@ fn own(path: &Path, user: u32) {
 fn another_user_on_another_machine_replays_the_shipped_tapes() {
     require!(Agent, Bwrap, Root);
     let there = Stage::new();
-    let folder = there.path("elsewhere/of another/project");
-    fs::create_dir_all(&folder).unwrap();
-    copy_examples(&folder);
-    // The other user may not look into the folder of the checkout.
+    let directory = there.path("elsewhere/of another/project");
+    fs::create_dir_all(&directory).unwrap();
+    copy_examples(&directory);
+    // The other user may not look into the directory of the checkout.
     let program = agent::real().unwrap();
     let agent = there.path("agent");
     fs::create_dir(&agent).unwrap();
@@ -112,7 +112,7 @@ fn another_user_on_another_machine_replays_the_shipped_tapes() {
         ])
         .arg(env!("CARGO_BIN_EXE_belljar"))
         .args(["replay", "--json", "examples"])
-        .current_dir(&folder)
+        .current_dir(&directory)
         .env_clear()
         .envs(there.environment());
     command.env("PATH", format!("{agent}:/usr/bin:/bin"));
@@ -255,9 +255,9 @@ fn another_agent_makes_a_tape_stale() {
     require!(Agent, AgentNext, Bwrap);
     let stage = scenario(&plain());
     recorded(&stage);
-    let folder = agent::next().unwrap().parent().unwrap().display().to_string();
+    let directory = agent::next().unwrap().parent().unwrap().display().to_string();
     let mut command = stage.command(&["tape", "verify", "--json", TAPE]);
-    let found = stage.finish(command.env("PATH", format!("{folder}:/usr/bin:/bin")));
+    let found = stage.finish(command.env("PATH", format!("{directory}:/usr/bin:/bin")));
     assert_eq!((found.status.code(), &row(&found)["changed"][0]["cause"]), (Some(1), &json!("agent")));
 }
 
@@ -367,8 +367,8 @@ fn an_archive_has_every_exchange_and_no_more_than_the_tape() {
     let log = serde_json::from_str::<Value>(&text).unwrap()["log"].clone();
     assert_eq!((&log["version"], &log["pages"]), (&json!("1.2"), &json!([])));
     let entries = log["entries"].as_array().unwrap();
-    let folder = examples().join("report/report.tape");
-    let lines = fs::read_to_string(folder.join("exchanges.jsonl")).unwrap();
+    let directory = examples().join("report/report.tape");
+    let lines = fs::read_to_string(directory.join("exchanges.jsonl")).unwrap();
     assert_eq!(entries.len(), lines.lines().count());
     for entry in entries {
         for (part, names) in [
@@ -409,7 +409,7 @@ fn an_archive_has_every_exchange_and_no_more_than_the_tape() {
         assert_eq!((started.len(), &started[10..11], &started[23..]), (24, "T", "Z"), "{started}");
         let asked = entry["request"]["postData"]["text"].as_str().unwrap();
         let digest = Digest::of(asked.as_bytes()).hex();
-        assert!(folder.join("bodies").join(&digest).exists(), "the body of the tape, byte for byte");
+        assert!(directory.join("bodies").join(&digest).exists(), "the body of the tape, byte for byte");
     }
     assert!(text.contains("<agent's words: sha256:"), "digests stay digests");
     let found = tape(&stage, &["export", "examples/report/report.tape", "--har", "report.har"]);

@@ -63,10 +63,10 @@ fn checks_pass_and_fail_on_evidence() {
     assert_eq!(status, 1, "{envelope:#}");
     assert_eq!(outcomes(&envelope), ["pass", "fail", "pass", "pass", "fail"], "{envelope:#}");
     assert_eq!(first(&envelope)["conclusion"], "failed");
-    let folder = Path::new(first(&envelope)["directory"].as_str().unwrap());
-    assert_eq!(fs::read_to_string(folder.join("artifacts/files/outputs/made.txt")).unwrap(), "written\n");
+    let directory = Path::new(first(&envelope)["directory"].as_str().unwrap());
+    assert_eq!(fs::read_to_string(directory.join("artifacts/files/outputs/made.txt")).unwrap(), "written\n");
     for name in ["events.jsonl", "frames.jsonl", "egress.jsonl", "files.json", "result.json", "run.json"] {
-        assert!(folder.join(name).is_file(), "{name}");
+        assert!(directory.join(name).is_file(), "{name}");
     }
 }
 
@@ -113,8 +113,8 @@ fn answers_reach_the_model() {
     scenario(&stage, "a", yaml, &played);
     let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
     assert_eq!(status, 0, "{envelope:#}");
-    let folder = Path::new(first(&envelope)["directory"].as_str().unwrap());
-    let requests = fs::read_to_string(folder.join("artifacts/model-requests.jsonl")).unwrap();
+    let directory = Path::new(first(&envelope)["directory"].as_str().unwrap());
+    let requests = fs::read_to_string(directory.join("artifacts/model-requests.jsonl")).unwrap();
     let last = requests.lines().last().unwrap();
     for answer in ["Red", "Blue, Red", "as green as grass"] {
         assert!(last.contains(answer), "{answer} in {last}");
@@ -226,9 +226,9 @@ fn time_that_is_up_ends_the_run() {
     scenario(&stage, "a", yaml, &one_command("sleep 300"));
     let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
     assert!(status == 5 || status == 6, "{envelope:#}");
-    let folder = Path::new(first(&envelope)["directory"].as_str().unwrap());
+    let directory = Path::new(first(&envelope)["directory"].as_str().unwrap());
     let result: Value =
-        serde_json::from_str(&fs::read_to_string(folder.join("result.json")).unwrap()).unwrap();
+        serde_json::from_str(&fs::read_to_string(directory.join("result.json")).unwrap()).unwrap();
     assert_eq!(result["status"]["how"], "limit_reached", "{result}");
 }
 

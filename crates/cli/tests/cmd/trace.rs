@@ -28,30 +28,30 @@ fn a_run_is_traced_and_a_run_that_was_cut_short_says_so() {
         "--json",
     ];
     let (_, envelope) = tried_json(&stage, &words);
-    let folder = envelope["data"]["directory"].as_str().unwrap();
+    let directory = envelope["data"]["directory"].as_str().unwrap();
     let (status, traced) = tried_json(&stage, &["trace", "last", "--json"]);
     assert_eq!(status, 0, "{traced:#}");
     let trace = &traced["data"]["trace"];
     assert_eq!((&trace["tools"][0]["tool"], &trace["tools"][0]["status"]), (&json!("Bash"), &json!("error")));
     assert_eq!(trace["files"]["created"], json!([["outputs/x", 2]]));
-    let page = tried(&stage, &["trace", folder]);
+    let page = tried(&stage, &["trace", directory]);
     for part in ["Bash", "error", "outputs/x", "Egress: none", "Questions: none"] {
         assert!(page.stdout.contains(part), "{part}: {}", page.stdout);
     }
-    a_log_that_was_written_anew_is_noticed(&stage, Path::new(folder));
-    let log = Path::new(folder).join("events.jsonl");
+    a_log_that_was_written_anew_is_noticed(&stage, Path::new(directory));
+    let log = Path::new(directory).join("events.jsonl");
     let text = fs::read_to_string(&log).unwrap();
     fs::write(&log, &text[..text.len() / 2]).unwrap();
-    fs::remove_file(Path::new(folder).join("result.json")).unwrap();
-    let (status, traced) = tried_json(&stage, &["trace", folder, "--json"]);
+    fs::remove_file(Path::new(directory).join("result.json")).unwrap();
+    let (status, traced) = tried_json(&stage, &["trace", directory, "--json"]);
     assert_eq!(status, 3, "{traced:#}");
     assert!(traced["data"]["trace"]["incomplete"].is_string(), "{traced:#}");
     assert_eq!(stage.run(&["trace", "nothing"]).status.code(), Some(2));
 }
 
 /// A chain without a key can be made again by anybody: it is the run's own log that tells.
-fn a_log_that_was_written_anew_is_noticed(stage: &Stage, folder: &Path) {
-    let file = folder.join("egress.jsonl");
+fn a_log_that_was_written_anew_is_noticed(stage: &Stage, directory: &Path) {
+    let file = directory.join("egress.jsonl");
     let written = fs::read_to_string(&file).unwrap();
     let mut reading = read_egress_log(&written, None);
     assert_eq!(reading.state, EgressLogState::Complete);
@@ -69,11 +69,11 @@ fn a_log_that_was_written_anew_is_noticed(stage: &Stage, folder: &Path) {
             Some(text) => fs::write(&file, text).unwrap(),
             None => fs::remove_file(&file).unwrap(),
         }
-        let (status, traced) = tried_json(stage, &["trace", &folder.display().to_string(), "--json"]);
+        let (status, traced) = tried_json(stage, &["trace", &directory.display().to_string(), "--json"]);
         let why = traced["data"]["trace"]["incomplete"].as_str().unwrap_or_default().to_owned();
         assert!(status == 3 && why.contains("egress log"), "{how}: {traced:#}");
     }
     fs::write(&file, written).unwrap();
-    let (status, _) = tried_json(stage, &["trace", &folder.display().to_string(), "--json"]);
+    let (status, _) = tried_json(stage, &["trace", &directory.display().to_string(), "--json"]);
     assert_eq!(status, 0, "as it was");
 }

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 fn agreements(stage: &Stage) -> Vec<PathBuf> {
-    let folder = stage.path("config/belljar/agreements");
-    fs::read_dir(folder).map(|list| list.map(|entry| entry.unwrap().path()).collect()).unwrap_or_default()
+    let directory = stage.path("config/belljar/agreements");
+    fs::read_dir(directory).map(|list| list.map(|entry| entry.unwrap().path()).collect()).unwrap_or_default()
 }
 
 /// Types an answer at a terminal.
@@ -169,7 +169,7 @@ fn another_project_and_another_agent_need_their_own() {
 #[test]
 fn an_agreement_that_cannot_be_kept_is_an_error() {
     let stage = project();
-    stage.write("config/belljar/agreements", "a file where the folder belongs");
+    stage.write("config/belljar/agreements", "a file where the directory belongs");
     let found = stage.run(&["trust", "--yes"]);
     assert_eq!(found.status.code(), Some(2), "{found:?}");
     assert!(!found.stdout.contains("agreed"), "{}", found.stdout);

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A daemon with everything of its own in a folder, that changes nothing about the machine's network.
+/// A daemon with everything of its own in a directory, that changes nothing about the machine's network.
 struct Daemon {
     stage: Stage,
     child: Child,

@@ -25,7 +25,7 @@ pub struct Own {
 
 impl Own {
     pub fn on(stage: Stage) -> Self {
-        // Of all drivers this one mounts nothing, so that the folder can be removed.
+        // Of all drivers this one mounts nothing, so that the directory can be removed.
         let store = format!(
             "[storage]\ndriver = \"vfs\"\ngraphroot = \"{}\"\nrunroot = \"{}\"\n",
             stage.path("images").display(),
@@ -102,7 +102,7 @@ impl Own {
         list.as_array().unwrap().iter().map(names).collect()
     }
 
-    /// Ends its podman, which would otherwise write into the folder once more when it ends by itself.
+    /// Ends its podman, which would otherwise write into the directory once more when it ends by itself.
     pub fn end(self) {
         let home = format!("HOME={}", self.stage.path("home").display());
         let of_it = |process: &PathBuf| {

@@ -394,11 +394,11 @@ fn an_image_for_another_machine_is_refused_by_name() {
     let name = format!("localhost/belljar-test/foreign:{}", std::process::id());
     let system = System::with_one_program();
     let foreign = if cfg!(target_arch = "x86_64") { "arm64" } else { "amd64" };
-    let folder = system.stage.path("system");
+    let directory = system.stage.path("system");
     stage.write("Containerfile", "FROM scratch\nCOPY . /\n");
     let file = stage.path("Containerfile").display().to_string();
     let build = ["build", "-q", "--arch", foreign, "-f", &file, "-t", &name];
-    podman(&[&build[..], &[&folder.display().to_string()]].concat());
+    podman(&[&build[..], &[&directory.display().to_string()]].concat());
     let image = Imported { socket: engine().clone(), name };
     let mut command = stage.command(&[
         "exec",

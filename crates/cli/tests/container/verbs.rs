@@ -37,9 +37,9 @@ fn run() {
     assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "All done.\n"), "{}", found.stderr);
     assert_eq!(fs::read_to_string(stage.path("project/made.txt")).unwrap(), "written\n");
     let runs = stage.path("home/.local/state/belljar/runs");
-    let folder = fs::read_dir(runs).unwrap().next().unwrap().unwrap().path();
+    let directory = fs::read_dir(runs).unwrap().next().unwrap().unwrap().path();
     let result: Value =
-        serde_json::from_str(&fs::read_to_string(folder.join("result.json")).unwrap()).unwrap();
+        serde_json::from_str(&fs::read_to_string(directory.join("result.json")).unwrap()).unwrap();
     let metric = |name: &str| result["metrics"][name].as_u64().unwrap_or_default();
     assert!(metric("cpu_ms") > 50 && metric("peak_memory_bytes") > 50 << 20, "{result}");
 }
@@ -77,9 +77,9 @@ fn skill_and_chat() {
     stage.write("project/policy.yaml", "answers:\n  - when_tool: Bash\n    decide: allow\n");
     let words = ["skill", "skills/notes", "go", "--script", "script.json", "--answer-policy", "policy.yaml"];
     let found = in_a_container(&stage, &[&words[..], &["--json"]].concat());
-    let told = data(&found);
-    assert_eq!(found.status.code(), Some(0), "{told:#}");
-    let made = Path::new(told["directory"].as_str().unwrap()).join("artifacts/files/made.txt");
+    let result = data(&found);
+    assert_eq!(found.status.code(), Some(0), "{result:#}");
+    let made = Path::new(result["directory"].as_str().unwrap()).join("artifacts/files/made.txt");
     assert_eq!(fs::read_to_string(made).unwrap(), "written\n");
     let found = in_a_container(&stage, &["chat", "skills/notes", "--say", "hello", "--script", "hello.json"]);
     assert_eq!(found.status.code(), Some(0), "{found:?}");
@@ -98,9 +98,9 @@ fn record_and_replay() {
     for more in [&["--backend", "container"][..], &["--backend", "bwrap"], &["--protocol"]] {
         let words = [&["replay", "--json", "scenarios/hello.tape"][..], more].concat();
         let found = finish(&mut with_agent(&stage, &words));
-        let told = &data(&found)["results"][0];
-        assert_eq!(found.status.code(), Some(0), "{more:?}: {told:#}");
-        assert_eq!(told["replay"]["drifts"].as_array().map_or(0, Vec::len), 0, "{more:?}: {told:#}");
+        let result = &data(&found)["results"][0];
+        assert_eq!(found.status.code(), Some(0), "{more:?}: {result:#}");
+        assert_eq!(result["replay"]["drifts"].as_array().map_or(0, Vec::len), 0, "{more:?}: {result:#}");
     }
 }
 
@@ -126,9 +126,9 @@ fn every_example_and_a_scenario_that_fails_have_the_same_verdicts_as_with_bubble
         - file_exists: other.txt\n  - transcript_contains: nothing of the kind\n";
     stage.write("project/failing.yaml", yaml);
     let tried = |backend: &str| {
-        let folders =
+        let paths =
             [examples.display().to_string(), stage.path("project/failing.yaml").display().to_string()];
-        let words = ["test", "--scripted", "--json", "--backend", backend, &folders[0], &folders[1]];
+        let words = ["test", "--scripted", "--json", "--backend", backend, &paths[0], &paths[1]];
         let found = finish(stage.command(&words).env("PATH", agent_path()));
         let value: Value = serde_json::from_str(&found.stdout).unwrap_or_else(|_| panic!("{found:?}"));
         assert_eq!(value["data"]["passed"], json!(3), "{backend}: {value:#}");

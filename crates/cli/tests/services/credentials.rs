@@ -1,6 +1,6 @@
 //! A credential that the manifest binds to a host: the host gets the value, the inside a placeholder.
 
-use super::{log, one, plain, run_folder, with_names};
+use super::{log, one, plain, run_directory, with_names};
 use crate::stage::Stage;
 use belljar_testkit::process::Finished;
 use belljar_testkit::require;
@@ -108,7 +108,7 @@ impl World {
         }
         let left = Command::new("grep")
             .args(["-rlF", "-e", VALUE, "-e", &encoded(VALUE)])
-            .args([run_folder(&self.stage), self.stage.path("data"), self.stage.path("project")])
+            .args([run_directory(&self.stage), self.stage.path("data"), self.stage.path("project")])
             .output()
             .unwrap();
         assert_eq!(String::from_utf8_lossy(&left.stdout), "", "the value is in what the run left");

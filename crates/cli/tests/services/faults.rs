@@ -142,8 +142,8 @@ fn when_the_log_finds_no_room_requests_are_refused() {
     assert!(allowed > 5, "{statuses:?} {}", found.stderr);
     assert_eq!(&statuses[allowed..], ["503"; 5], "from then on everything is refused");
     assert_eq!(count.load(Ordering::SeqCst), allowed, "what was refused did not leave");
-    let folder = fs::read_dir(stage.path("kept/belljar/runs")).unwrap().next().unwrap().unwrap().path();
-    let text = fs::read_to_string(folder.join("egress.jsonl")).unwrap();
+    let directory = fs::read_dir(stage.path("kept/belljar/runs")).unwrap().next().unwrap().unwrap().path();
+    let text = fs::read_to_string(directory.join("egress.jsonl")).unwrap();
     let written = text.lines().filter(|line| line.contains(r#""kind":"decided""#)).count();
     assert!(written >= allowed, "{written} decisions are written, {allowed} requests left");
     let read = read_egress_log(&text, None);

@@ -17,7 +17,7 @@ try() {
 # as_user COMMAND…: as an ordinary user who has a home.
 as_user() { HOME=/home/user setpriv --reuid 1000 --regid 1000 --clear-groups "$@"; }
 
-# project LIMITS: the folder of a project whose agent has them, for root and for the user.
+# project LIMITS: the directory of a project whose agent has them, for root and for the user.
 project() {
     project_number=$((${project_number:-0} + 1))
     cd /

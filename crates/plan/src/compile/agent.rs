@@ -1,6 +1,6 @@
 //! One agent: from what is written to a whole plan.
 
-use super::env::Surroundings;
+use super::env::EnvBase;
 use super::library::server_names;
 use super::mounts::{Inside, Parts, System};
 use super::{Compiled, Compiler, Reasons, access, defaults, git, network, note, ssh};
@@ -94,7 +94,7 @@ pub(super) fn compile(
     if facts.user.home.is_within(&workspace.source) {
         let message = format!("the project would be `{}`, which holds your whole home", workspace.source);
         compiler.report("whole-home", message, &agent.place, "this agent").help =
-            Some("go into the project's own folder; `-C DIR` does that too".to_owned());
+            Some("go into the project's own directory; `-C DIR` does that too".to_owned());
     }
     let role = compiler.role(role.as_ref(), &mut reasons);
     let mut egress = access::egress(egress.as_ref(), &mut reasons);
@@ -107,10 +107,10 @@ pub(super) fn compile(
         env,
         server_env,
         profile,
-        &Surroundings { home: &inside.home, ssh: &ssh_entries },
+        &EnvBase { home: &inside.home, ssh: &ssh_entries },
         &mut reasons,
     );
-    network::tell(&egress, compiler.request.purpose, &mut env, &mut reasons);
+    network::add_proxy_variables(&egress, compiler.request.purpose, &mut env, &mut reasons);
     let trust_files = network::trust(&egress, &credentials, &inside.home, &mut env, &mut reasons);
     env.sort_by(|a, b| a.name.cmp(&b.name));
     let provider_tools = compiler.provider_tools(tools.as_ref(), profile, &mut reasons);
@@ -283,7 +283,7 @@ impl<'a> Compiler<'a> {
         word("effort", written, reasons)
     }
 
-    /// The image of the container. Walls of another kind have none, and would show this machine's system in its place.
+    /// The container image. Other backends have none: they show this machine's system instead.
     fn image(
         &mut self,
         written: Option<&At<ImageName>>,
@@ -427,7 +427,7 @@ fn instance(compiler: &Compiler<'_>, reasons: &mut Reasons) -> Instance {
 
 fn inside(compiler: &Compiler<'_>, home: HomeMode, backend: BackendKind, instance: &Instance) -> Inside {
     if backend == BackendKind::Host {
-        // Without walls nothing can stand at a path of our choice, so it stands in the instance.
+        // Without a sandbox nothing can be mounted at a path of our choice, so the file lies in the instance.
         return Inside {
             home: instance.directory.child("host/home"),
             kit: instance.directory.child("host/kit"),

@@ -25,8 +25,8 @@ const BASE: [(&str, &str, bool, &str); 3] = [
 const OWN_PREFIX: &str = "BELLJAR_";
 const RESERVED: [&str; 3] = ["HOME", "USER", "LOGNAME"];
 
-/// What of the inside shows in the environment.
-pub(super) struct Surroundings<'a> {
+/// Properties of the sandbox that the environment variables depend on.
+pub(super) struct EnvBase<'a> {
     pub home: &'a AbsPath,
     /// The keys that ssh inside can sign with.
     pub ssh: &'a [SshEntry],
@@ -39,7 +39,7 @@ impl Compiler<'_> {
         written: &[Named<EnvName, EnvText>],
         servers: Vec<EnvEntry>,
         profile: &HarnessProfile,
-        surroundings: &Surroundings<'_>,
+        env_base: &EnvBase<'_>,
         reasons: &mut Reasons,
     ) -> Vec<EnvEntry> {
         let mut out = Vec::new();
@@ -47,7 +47,7 @@ impl Compiler<'_> {
             Purpose::Session => &[][..],
             Purpose::Test => &profile.test_env,
         };
-        let constants = base(surroundings).into_iter().chain(
+        let constants = base(env_base).into_iter().chain(
             profile
                 .env
                 .iter()
@@ -188,8 +188,8 @@ impl Compiler<'_> {
     }
 }
 
-fn base(surroundings: &Surroundings<'_>) -> Vec<(EnvName, String, bool, String)> {
-    let Surroundings { home, ssh } = surroundings;
+fn base(env_base: &EnvBase<'_>) -> Vec<(EnvName, String, bool, String)> {
+    let EnvBase { home, ssh } = env_base;
     let home_text = home.as_path().to_string_lossy().into_owned();
     let own = RESERVED.iter().map(|name| {
         let value = if *name == "HOME" { home_text.clone() } else { "agent".to_owned() };
@@ -208,8 +208,8 @@ fn base(surroundings: &Surroundings<'_>) -> Vec<(EnvName, String, bool, String)>
         .collect()
 }
 
-/// A command whose relative paths begin at the folder of the manifest: words that start with `./` or `../`, and a program
-/// with a slash.
+/// A command with its relative paths made absolute, starting from the manifest's directory: arguments that begin with
+/// `./` or `../`, and a program with a slash.
 pub(super) fn written_out(argv: &[String], directory: &AbsPath) -> Vec<String> {
     let one = |(number, word): (usize, &String)| {
         let is_path =

@@ -24,8 +24,8 @@ pub(super) fn skill_candidates(
     }
     let mut out: Vec<AbsPath> = Vec::new();
     for base in [project, home] {
-        for folder in harnesses.iter().flat_map(|harness| &harness.profile().skill_directories) {
-            let candidate = base.child(folder).child(name.as_str());
+        for below in harnesses.iter().flat_map(|harness| &harness.profile().skill_directories) {
+            let candidate = base.child(below).child(name.as_str());
             if !out.contains(&candidate) {
                 out.push(candidate);
             }
@@ -115,7 +115,7 @@ impl Compiler<'_> {
             TextFact::Text(text) => text,
             TextFact::Missing => {
                 let message = format!("the skill `{name}` has no `SKILL.md`");
-                self.report("missing-skill", message, place, "this folder").help =
+                self.report("missing-skill", message, place, "this directory").help =
                     Some(format!("checked `{file}`"));
                 return None;
             }
@@ -133,8 +133,8 @@ impl Compiler<'_> {
             self.diagnostics.extend(found);
         }
         let parsed = parsed?;
-        let folder = real.file_name().map(|folder| folder.to_string_lossy().into_owned());
-        if folder.as_deref() != Some(parsed.name.as_str()) && parsed.name != name.as_str() {
+        let own_name = real.file_name().map(|own_name| own_name.to_string_lossy().into_owned());
+        if own_name.as_deref() != Some(parsed.name.as_str()) && parsed.name != name.as_str() {
             let message = format!(
                 "`{file}` calls itself `{}`, the library calls it `{name}`; inside it is known as `{name}`",
                 parsed.name
@@ -168,7 +168,7 @@ impl Compiler<'_> {
             matches!(request.facts.path(&path.child(mark)), PathFact::File(_) | PathFact::Directory(_))
         }) {
             let message = format!("`{path}` is not a plugin");
-            self.report("not-a-plugin", message, &source.place, "this folder").help =
+            self.report("not-a-plugin", message, &source.place, "this directory").help =
                 Some(format!("a plugin has one of {}", list(&marks)));
             return None;
         }

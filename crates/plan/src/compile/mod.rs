@@ -52,7 +52,7 @@ pub struct Request<'a> {
     pub purpose: Purpose,
     /// How much must be true of this very machine.
     pub rigour: Rigour,
-    /// What the command line asks the walls to be made of, whatever is written.
+    /// The backend and image of the command line, which override the manifest.
     pub sandbox: &'a SandboxChoice,
 }
 

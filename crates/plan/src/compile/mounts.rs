@@ -161,7 +161,7 @@ impl Compiler<'_> {
         let Some(why) = kept_out(real, &self.request.facts.user) else { return true };
         let message = format!("`{real}` cannot be mounted: {why}");
         self.report("forbidden-mount", message, place, "").help =
-            Some("mount the folder that is needed".to_owned());
+            Some("mount the directory that is needed".to_owned());
         false
     }
 
@@ -172,7 +172,7 @@ impl Compiler<'_> {
         } else if parts.workspace.target.is_within(target) || parts.inside.home.is_within(target) {
             Some("it would hide the project or the agent's home".to_owned())
         } else if target.is_within(&parts.inside.kit) || parts.inside.kit.is_within(target) {
-            Some("that folder belongs to belljar".to_owned())
+            Some("that directory belongs to belljar".to_owned())
         } else if out.iter().any(|mount| mount.target == *target) {
             Some("something is mounted there already".to_owned())
         } else if let Some(hidden) = out.iter().find(|mount| mount.target.is_within(target)) {

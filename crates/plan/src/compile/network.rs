@@ -1,4 +1,4 @@
-//! What programs inside are told, so that their connections find the run's proxy without the user doing anything.
+//! The environment variables and files that lead programs inside to the run's proxy without any setup by the user.
 
 use super::Reasons;
 use crate::explain::Origin;
@@ -7,45 +7,45 @@ use belljar_contract::{
     Purpose, RunValue, TrustFile, trust_variables,
 };
 
-/// What is reached inside never goes through the proxy.
+/// Hosts inside the sandbox, which are reached without the proxy.
 const OWN_HOSTS: &str = "localhost,127.0.0.1,::1";
 
-/// Where the trusted authorities lie, below the home inside.
-const TRUST_FOLDER: &str = ".belljar";
+/// Directory of the trusted CA certificates, below the home inside.
+const TRUST_DIRECTORY: &str = ".belljar";
 
-/// Variables, by what reads them.
-const VARIABLES: [(&str, Told, &str); 11] = [
-    ("HTTP_PROXY", Told::Run(RunValue::ProxyUrl), "python, npm, cargo and many others ask it"),
-    ("HTTPS_PROXY", Told::Run(RunValue::ProxyUrl), "curl, git, python, npm, cargo and many others ask it"),
+/// The variables, their values, and which programs read them.
+const VARIABLES: [(&str, ProxyValue, &str); 11] = [
+    ("HTTP_PROXY", ProxyValue::Run(RunValue::ProxyUrl), "python, npm, cargo and many others ask it"),
+    ("HTTPS_PROXY", ProxyValue::Run(RunValue::ProxyUrl), "curl, git, python, npm, cargo and many others ask it"),
     // Not a SOCKS address: several python libraries fail on one before they make any connection.
-    ("ALL_PROXY", Told::Run(RunValue::ProxyUrl), "curl asks it for other protocols than HTTP"),
-    ("http_proxy", Told::Run(RunValue::ProxyUrl), "curl and git ask for HTTP in lower case only"),
-    ("https_proxy", Told::Run(RunValue::ProxyUrl), "some programs ask in lower case only"),
-    ("all_proxy", Told::Run(RunValue::ProxyUrl), "some programs ask in lower case only"),
-    ("NO_PROXY", Told::Constant(OWN_HOSTS), "what runs inside is reached directly"),
-    ("no_proxy", Told::Constant(OWN_HOSTS), "what runs inside is reached directly"),
-    ("NODE_USE_ENV_PROXY", Told::Constant("1"), "newer versions of Node let `fetch` ask the variables above"),
-    ("BELLJAR_PROXY", Told::Run(RunValue::ProxyAddress), "belljar's own way out for ssh asks it"),
-    ("BELLJAR_PROXY_TOKEN", Told::Run(RunValue::ProxyToken), "belljar's own way out for ssh asks it"),
+    ("ALL_PROXY", ProxyValue::Run(RunValue::ProxyUrl), "curl asks it for other protocols than HTTP"),
+    ("http_proxy", ProxyValue::Run(RunValue::ProxyUrl), "curl and git ask for HTTP in lower case only"),
+    ("https_proxy", ProxyValue::Run(RunValue::ProxyUrl), "some programs ask in lower case only"),
+    ("all_proxy", ProxyValue::Run(RunValue::ProxyUrl), "some programs ask in lower case only"),
+    ("NO_PROXY", ProxyValue::Constant(OWN_HOSTS), "what runs inside is reached directly"),
+    ("no_proxy", ProxyValue::Constant(OWN_HOSTS), "what runs inside is reached directly"),
+    ("NODE_USE_ENV_PROXY", ProxyValue::Constant("1"), "newer versions of Node let `fetch` ask the variables above"),
+    ("BELLJAR_PROXY", ProxyValue::Run(RunValue::ProxyAddress), "belljar's own way out for ssh asks it"),
+    ("BELLJAR_PROXY_TOKEN", ProxyValue::Run(RunValue::ProxyToken), "belljar's own way out for ssh asks it"),
 ];
 
 #[derive(Clone, Copy)]
-enum Told {
+enum ProxyValue {
     Constant(&'static str),
     Run(RunValue),
 }
 
-/// Adds the variables of the way out, where there is one. What the manifest says of a variable stands.
-pub(super) fn tell(egress: &Egress, purpose: Purpose, env: &mut Vec<EnvEntry>, reasons: &mut Reasons) {
+/// Adds the proxy variables if the plan has egress. A variable that the manifest sets keeps its value.
+pub(super) fn add_proxy_variables(egress: &Egress, purpose: Purpose, env: &mut Vec<EnvEntry>, reasons: &mut Reasons) {
     if !egress.opens() && purpose != Purpose::Test {
         return;
     }
-    for (name, told, why) in VARIABLES {
-        let source = match told {
-            Told::Constant(value) => EnvSource::Constant(value.to_owned()),
-            Told::Run(value) => EnvSource::Run(value),
+    for (name, value, why) in VARIABLES {
+        let source = match value {
+            ProxyValue::Constant(text) => EnvSource::Constant(text.to_owned()),
+            ProxyValue::Run(of_run) => EnvSource::Run(of_run),
         };
-        // All names above are names of variables; a test holds that.
+        // Every name above is valid; a test checks that.
         let Ok(name) = EnvName::new(name) else { continue };
         if env.iter().any(|entry| entry.name == name) {
             continue;
@@ -56,8 +56,8 @@ pub(super) fn tell(egress: &Egress, purpose: Purpose, env: &mut Vec<EnvEntry>, r
     }
 }
 
-/// The files that make programs trust the authority of the run, and the variables that name them; none where no TLS
-/// is opened. They hold no secret.
+/// Adds the variables that make programs trust the run's CA, and returns the files that they name; none without TLS
+/// interception. The files contain no secret.
 pub(super) fn trust(
     egress: &Egress,
     credentials: &[Credential],
@@ -68,7 +68,7 @@ pub(super) fn trust(
     if credentials.is_empty() && egress.rules.iter().all(|rule| rule.request.is_none()) {
         return Vec::new();
     }
-    let at = |file: TrustFile| home.child(TRUST_FOLDER).child(file.name());
+    let at = |file: TrustFile| home.child(TRUST_DIRECTORY).child(file.name());
     for variable in trust_variables() {
         let Ok(name) = EnvName::new(variable.name) else { continue };
         if env.iter().any(|entry| entry.name == name) {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_one() {
+    fn every_variable_name_is_valid() {
         for (name, _, _) in VARIABLES {
             assert!(EnvName::new(name).is_ok(), "{name}");
         }

@@ -1,4 +1,4 @@
-//! What the agent is told about the place it is in.
+//! The note in the agent's memory that describes its sandbox.
 
 use belljar_contract::{
     AbsPath, BackendKind, Egress, HomeMode, Limits, Purpose, RuleEffect, Workspace, WorkspaceMode,

@@ -1,4 +1,4 @@
-//! Folders that the user's own plugins come from and that lie outside the agent's directory.
+//! Directories that the user's own plugins come from and that lie outside the agent's directory.
 //!
 //! A record is a file that anything may have written. What it names is shown only when it is what the record says it
 //! is, and nothing that a sandbox is for keeping out; anything else is refused by name.
@@ -8,24 +8,24 @@ use super::mounts::{OF_THE_USER, Parts, RESERVED, kept_out, mount};
 use crate::facts::{HostFacts, PathFact, Questions, TextFact};
 use belljar_contract::{AbsPath, Access, Harness, Mount, MountSource, RecordedDirectory};
 
-/// More than anyone has; a record that names more is not followed further.
-const FOLDER_LIMIT: usize = 64;
+/// Most directories followed; far more than a user has.
+const DIRECTORY_LIMIT: usize = 64;
 
-/// Folders of a home that hold secrets, whatever else is in them.
+/// Directories of a home that hold secrets, whatever else is in them.
 const SECRET: [&str; 9] =
     [".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config/gcloud", ".password-store", ".mozilla"];
 
 /// Parts of the system that are shown in any case.
 const SHOWN: [&str; 2] = ["/usr", "/nix"];
 
-/// What has to be known about the folders that records name, once the records have been read.
+/// The facts needed about the directories that the records name; asked once the records have been read.
 #[must_use]
 pub fn further_questions(harnesses: &[&dyn Harness], facts: &HostFacts) -> Questions {
     let mut out = Questions::default();
     for harness in harnesses {
-        for folder in recorded(*harness, facts) {
-            if let Ok(path) = AbsPath::new(&folder.path) {
-                out.paths.insert(path.child(&folder.mark));
+        for recorded in recorded(*harness, facts) {
+            if let Ok(path) = AbsPath::new(&recorded.path) {
+                out.paths.insert(path.child(&recorded.mark));
                 out.paths.insert(path);
             }
         }
@@ -41,9 +41,9 @@ fn recorded(harness: &dyn Harness, facts: &HostFacts) -> Vec<RecordedDirectory> 
     for record in &profile.plugin_records {
         // A record that is not there, or that the agent could not read either, names nothing.
         let TextFact::Text(text) = facts.text(&directory.child(record)) else { continue };
-        for folder in harness.recorded_directories(record, &text) {
-            if out.len() < FOLDER_LIMIT && !out.iter().any(|known| known.path == folder.path) {
-                out.push(folder);
+        for recorded in harness.recorded_directories(record, &text) {
+            if out.len() < DIRECTORY_LIMIT && !out.iter().any(|known| known.path == recorded.path) {
+                out.push(recorded);
             }
         }
     }
@@ -51,23 +51,23 @@ fn recorded(harness: &dyn Harness, facts: &HostFacts) -> Vec<RecordedDirectory> 
 }
 
 impl Compiler<'_> {
-    /// The mounts for the folders that the records name, each at its own place.
+    /// Mounts the directories that the records name, each at its own path.
     pub(super) fn recorded(&mut self, parts: &Parts<'_>) -> Vec<Mount> {
-        // Without walls everything is at its place.
+        // Without a sandbox every directory is at its own path already.
         if parts.inside.home.is_within(&parts.instance.directory) {
             return Vec::new();
         }
         let mut out = Vec::new();
-        for folder in recorded(parts.harness, self.request.facts) {
-            match self.shown_directory(&folder, parts) {
+        for recorded in recorded(parts.harness, self.request.facts) {
+            match self.shown_directory(&recorded, parts) {
                 Ok(None) => {}
                 Ok(Some((target, real))) => {
-                    let why = format!("{OF_THE_USER}{}", belljar_contract::decode::shown(&folder.what));
+                    let why = format!("{OF_THE_USER}{}", belljar_contract::decode::shown(&recorded.what));
                     out.push(mount(&target, MountSource::Host(real), Access::ReadOnly, why));
                 }
                 Err(why) => {
                     let Some(place) = parts.shared_by else { continue };
-                    let RecordedDirectory { path, what, .. } = &folder;
+                    let RecordedDirectory { path, what, .. } = &recorded;
                     let message =
                         format!("{what}: `{}` cannot be shown: {why}", belljar_contract::decode::shown(path));
                     self.report(
@@ -85,14 +85,14 @@ impl Compiler<'_> {
         out
     }
 
-    /// Where a folder appears and what is there; nothing where there is nothing to show, or it is seen already.
+    /// Where a directory appears, and the directory itself; `None` if it is missing or already visible.
     fn shown_directory(
         &self,
-        folder: &RecordedDirectory,
+        recorded: &RecordedDirectory,
         parts: &Parts<'_>,
     ) -> Result<Option<(AbsPath, AbsPath)>, String> {
         let facts = self.request.facts;
-        let path = AbsPath::new(&folder.path).map_err(|error| error.to_string())?;
+        let path = AbsPath::new(&recorded.path).map_err(|error| error.to_string())?;
         let real = match facts.path(&path) {
             PathFact::Directory(real) => real,
             // The agent says itself that it is gone.
@@ -119,7 +119,7 @@ impl Compiler<'_> {
                 return Err("it would hide the agent's home".to_owned());
             }
             if parts.inside.kit.is_within(place) || place.is_within(&parts.inside.kit) {
-                return Err("that folder belongs to belljar".to_owned());
+                return Err("that directory belongs to belljar".to_owned());
             }
             if own.is_within(place) || place.is_within(&own) {
                 return Err("it holds the agent's own state".to_owned());
@@ -137,9 +137,9 @@ impl Compiler<'_> {
                 return Err("it is everyone's".to_owned());
             }
         }
-        match facts.path(&path.child(&folder.mark)) {
+        match facts.path(&path.child(&recorded.mark)) {
             PathFact::File(mark) if mark.is_within(&real) => Ok(Some((path, real))),
-            _ => Err(format!("it has no `{}`", folder.mark)),
+            _ => Err(format!("it has no `{}`", recorded.mark)),
         }
     }
 }

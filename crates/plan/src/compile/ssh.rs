@@ -72,7 +72,7 @@ fn destination(entry: &SshEntry) -> Destination {
     Destination { host: entry.hostname.clone(), port: entry.port }
 }
 
-/// Whoever declares a key for a host wants to reach that host, on that port and no other.
+/// A key for a host implies a rule that allows this host on its port.
 fn way(entry: &SshEntry, number: usize) -> EgressRule {
     let target = match &entry.hostname {
         Host::Name(name) => HostTarget::Exact(name.clone()),

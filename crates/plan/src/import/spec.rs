@@ -23,7 +23,7 @@ table! {
     pub struct BottleAgentSpec {
         /// Variables of the environment.
         env: Vec<Named<EnvName, BottleEnv>>,
-        /// Names of folders in the user's skill directory.
+        /// Names of directories in the user's skill directory.
         skills: Vec<At<LibraryName>>,
         /// Text that is appended to the system prompt.
         prompt: Option<At<Prompt>>,

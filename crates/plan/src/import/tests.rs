@@ -68,7 +68,7 @@ prompt = """
 You review "code".
 Be brief."""
 skills = ["notes", "changelog"]
-# As before, the agent does not ask before it acts: the sandbox is the wall.
+# As before, the agent does not ask before it acts: the sandbox protects the machine.
 permissions = { skip_prompts = true }
 
 [agents.reviewer.env]

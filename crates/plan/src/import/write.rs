@@ -65,7 +65,7 @@ fn agent(out: &mut ManifestText, agent: &Agent) {
     if !skills.is_empty() {
         out.line(format!("skills = {}", quote_list(skills.iter().map(LibraryName::as_str))));
     }
-    out.remark("As before, the agent does not ask before it acts: the sandbox is the wall.");
+    out.remark("As before, the agent does not ask before it acts: the sandbox protects the machine.");
     out.line("permissions = { skip_prompts = true }");
     if !env.is_empty() {
         out.blank();

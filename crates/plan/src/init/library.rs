@@ -92,7 +92,7 @@ pub(super) fn skills(page: &mut Page, project: &[FoundSkill], user: &[FoundSkill
     }
     if !user.is_empty() {
         page.blank();
-        page.say("Your own skills. Whoever else uses this file needs them too.");
+        page.say("Your own skills. Everyone else who uses this file needs them too.");
         add(page, user, Mark::Example);
     }
     let name = shelf.free();

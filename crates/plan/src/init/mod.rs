@@ -17,7 +17,7 @@ use page::Page;
 /// What was found. Names and texts may be anything: they come from files of the project.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The name of the project's folder.
+    /// The name of the project's directory.
     pub project_name: String,
     /// Skills of the project.
     pub project_skills: Vec<FoundSkill>,
@@ -38,9 +38,9 @@ pub struct Found {
 /// A skill that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundSkill {
-    /// The name of its folder.
+    /// The name of its directory.
     pub name: String,
-    /// The folder, as a manifest has it: beside it, or with `~`.
+    /// The directory, as a manifest has it: beside it, or with `~`.
     pub path_text: String,
     /// What its `SKILL.md` says about it.
     pub description: Option<String>,
@@ -55,7 +55,7 @@ pub struct FoundServer {
     pub command: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// The names of its variables; the values are nobody's business here.
+    /// The names of its variables; their values are not read.
     pub env_names: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ pub struct FoundServer {
 pub struct FoundPlugin {
     /// Its name.
     pub name: String,
-    /// The folder, as a manifest has it.
+    /// The directory, as a manifest has it.
     pub path_text: String,
 }
 

@@ -27,7 +27,7 @@ pub struct MarketplacePlugin {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PluginSource {
     /// In this directory below the marketplace's; `.` for the marketplace itself.
-    Folder(String),
+    Directory(String),
     /// Somewhere that would have to be fetched.
     Elsewhere,
 }
@@ -94,9 +94,9 @@ fn plugin(
         Kind::Table(_) => PluginSource::Elsewhere,
         Kind::String(text) if !text.starts_with('.') && root.is_some() => {
             let PluginDirectory(path) = PluginDirectory::decode(source, faults)?;
-            PluginSource::Folder(format!("{}/{path}", root.unwrap_or(".")))
+            PluginSource::Directory(format!("{}/{path}", root.unwrap_or(".")))
         }
-        Kind::String(_) => PluginSource::Folder(PluginDirectory::decode(source, faults)?.0),
+        Kind::String(_) => PluginSource::Directory(PluginDirectory::decode(source, faults)?.0),
         Kind::Null
         | Kind::Integer(_)
         | Kind::Float(_)

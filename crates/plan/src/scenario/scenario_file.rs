@@ -21,7 +21,7 @@ pub struct Scenario {
     pub lane: Lane,
     /// The first message to the agent, as it is written.
     pub prompt: String,
-    /// Wall clock for the whole run.
+    /// Time limit for the whole run.
     pub timeout: Option<Duration>,
     /// What happens to a question that no rule answers.
     pub on_unanswered: Option<OnUnanswered>,

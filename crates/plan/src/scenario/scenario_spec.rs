@@ -24,9 +24,9 @@ table! {
         execution: Option<At<LocalExecution>>,
         /// How results reach the user: `local`, as files, or `remote`, only as what is handed over.
         lane: Option<At<Lane>>,
-        /// What the agent is told, as it is; `/name` at its beginning calls a skill.
+        /// The prompt, sent to the agent unchanged; `/name` at its beginning calls a skill.
         prompt: At<PromptText>,
-        /// Wall clock for the whole run, in milliseconds.
+        /// Time limit for the whole run, in milliseconds.
         timeout_ms: Option<At<Milliseconds>>,
         /// Rules that answer the agent's questions; the first that fits decides.
         answers: Option<AnyList>,

@@ -32,7 +32,7 @@ pub struct Staged {
     pub plugins: Vec<(LibraryName, AbsPath)>,
     /// Servers that run beside the agent.
     pub mcp: Vec<McpEntry>,
-    /// What builds the walls.
+    /// The sandbox backend.
     pub backend: Option<BackendKind>,
     /// The image of the container.
     pub image: Option<ImageName>,
@@ -94,9 +94,9 @@ pub fn agent_under_test(
     let mut out = GuideText::default();
     out.line(format!("# The agent of the scenario {}.", quote(&remark(&scenario.name))));
     for (family, entries) in [("skills", skills), ("plugins", plugins)] {
-        for (name, folder) in entries {
+        for (name, source) in entries {
             out.line(format!("[library.{family}.{}]", key(name.as_str())));
-            out.line(format!("source = {}", path(folder)?));
+            out.line(format!("source = {}", path(source)?));
         }
     }
     mcp.iter().for_each(|server| self::server(&mut out, server));
@@ -148,7 +148,7 @@ pub fn agent_under_test(
     })
 }
 
-/// What the agent is told on its command line that a manifest cannot say.
+/// Arguments for the agent that a manifest cannot express.
 #[must_use]
 pub fn agent_arguments(session: &Session) -> Vec<String> {
     let mut arguments = Vec::new();
@@ -214,7 +214,7 @@ fn path(path: &AbsPath) -> Result<String, StagedError> {
 fn mount(host: &AbsPath, below: &str) -> Result<String, StagedError> {
     let workspace = AbsPath::new(TEST_WORKSPACE).map_err(StagedError::Workspace)?;
     let outside = || StagedError::Outside { path: below.to_owned() };
-    // `..` could lead out and back in again; nobody who lays files out has a use for it.
+    // `..` could lead out of the workspace and back in; no staged file needs it.
     if below.starts_with('/') || below.split('/').any(|part| part == "..") {
         return Err(outside());
     }
@@ -225,7 +225,7 @@ fn mount(host: &AbsPath, below: &str) -> Result<String, StagedError> {
     Ok(format!("{{ source = {}, target = {}, mode = \"ro\" }}", path(host)?, path(&target)?))
 }
 
-fn server(out: &mut Lines, server: &McpEntry) {
+fn server(out: &mut GuideText, server: &McpEntry) {
     let McpEntry { name, command, args, env } = server;
     out.line(format!("[library.mcp.{}]", key(name.as_str())));
     out.line(format!("command = {}", quote(command)));

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn every_duplicate_is_told_with_the_first() {
+    fn every_duplicate_key_is_reported_with_the_first() {
         let text = "a: 1\nb: {c: 1, c: 2}\na: 3\n";
         let errors = parse(text, Aliases::Refused).unwrap_err();
         let places: Vec<_> = errors.iter().map(|e| (e.span.clone(), e.first.clone().unwrap())).collect();

@@ -358,7 +358,7 @@ fn the_questions_cover_what_compiling_needs() {
     }
 }
 
-/// A mount may show a folder above the project, but never in its place.
+/// A mount may show a directory above the project, but never in its place.
 #[test]
 fn a_mount_cannot_take_the_place_of_what_is_there() {
     let world = World::full();
@@ -385,7 +385,7 @@ fn a_mount_cannot_take_the_place_of_what_is_there() {
     assert_eq!(project().root, abs("/srv/project"));
 }
 
-/// What the agent is told about where it is.
+/// The note that describes the sandbox to the agent.
 fn note(backend: &str) -> String {
     let text = format!("[agents.a]\nharness = \"scribe\"\nbackend = \"{backend}\"\n");
     let plan = World::full().plan(&text, "a").plan;

@@ -42,10 +42,10 @@ fn check(texts: &[(Layer, &[u8])]) {
         guard_lacks: None,
     };
     let world = World::full();
-    let walls = SandboxChoice::default();
+    let sandbox = SandboxChoice::default();
     for facts in [nothing, world.answer(asked)] {
         let request = Request {
-            walls: &walls,
+            sandbox: &sandbox,
             manifest: &manifest,
             harnesses: &harnesses,
             facts: &facts,

@@ -1,4 +1,4 @@
-//! Folders that the user's plugins come from, named by a file that anything may have written.
+//! Directories that the user's plugins come from, named by a file that anything may have written.
 
 use crate::world::{World, abs, manifest, user};
 use belljar_contract::{AbsPath, Access, MountSource};
@@ -6,7 +6,7 @@ use belljar_contract::{AbsPath, Access, MountSource};
 const SHARED: &str = "[agents.a]\nharness = \"scribe\"\nhome = \"shared\"\n";
 const PROJECT: &str = "[agents.a]\nharness = \"scribe\"\nhome = \"project\"\n";
 
-/// A host whose user's records name one folder, which is there, and is what it is said to be.
+/// A host whose user's records name one directory, which is there, and is what it is said to be.
 fn recorded(path: &str) -> World {
     let mut world = World::full();
     world.files.insert(abs("/home/ann/.scribe/records"), Some(path.to_owned()));
@@ -18,7 +18,7 @@ fn recorded(path: &str) -> World {
 }
 
 #[test]
-fn a_folder_that_is_what_it_is_said_to_be_is_shown_read_only_in_a_shared_home_alone() {
+fn a_directory_that_is_what_it_is_said_to_be_is_shown_read_only_in_a_shared_home_alone() {
     for path in ["/home/ann/own/market", "/opt/market", "/srv", "/tmp/market"] {
         let world = recorded(path);
         let plan = world.plan(SHARED, "a").plan;
@@ -66,7 +66,7 @@ fn what_a_sandbox_keeps_out_is_refused_by_name() {
 }
 
 #[test]
-fn a_folder_without_its_mark_is_refused_and_one_that_is_gone_is_nothing() {
+fn a_directory_without_its_mark_is_refused_and_one_that_is_gone_is_nothing() {
     let mut unmarked = recorded("/opt/market");
     unmarked.files.remove(&abs("/opt/market/mark"));
     unmarked.files.remove(&abs("/opt/market"));

@@ -1,4 +1,4 @@
-//! Scenario and session files, one folder each, and exactly what is said about them.
+//! Scenario and session files, one directory each, and exactly what is said about them.
 //!
 //! `BELLJAR_BLESS=1` writes what is found; read the difference before it is committed.
 
@@ -15,8 +15,8 @@ pub fn text(name: &str, bytes: impl Into<Vec<u8>>) -> DocumentText {
     DocumentText { name: name.to_owned(), bytes: bytes.into() }
 }
 
-/// A finding on a few lines: what, where, what is underlined there, and the way out.
-fn told(diagnostic: &Diagnostic, sources: &[SourceFile]) -> String {
+/// A diagnostic on a few lines: message, place, underlined text and help.
+fn rendered(diagnostic: &Diagnostic, sources: &[SourceFile]) -> String {
     let at = |label: &Label| {
         let source = &sources[label.file];
         let (line, column) = position(&source.text, label.span.start);
@@ -32,7 +32,7 @@ fn told(diagnostic: &Diagnostic, sources: &[SourceFile]) -> String {
 }
 
 fn all(diagnostics: &[Diagnostic], sources: &[SourceFile]) -> String {
-    diagnostics.iter().map(|diagnostic| told(diagnostic, sources)).collect::<Vec<_>>().join("\n")
+    diagnostics.iter().map(|diagnostic| rendered(diagnostic, sources)).collect::<Vec<_>>().join("\n")
 }
 
 pub fn refusal(error: &DocumentError) -> String {
@@ -46,8 +46,8 @@ pub fn scenario(text: DocumentText) -> Result<ScenarioFile, DocumentError> {
 }
 
 /// The type and the warnings of a good file, or what is wrong with it.
-fn outcome(folder: &Path) -> String {
-    let read = |name: &str| fs::read(folder.join(name)).ok().map(|bytes| text(name, bytes));
+fn outcome(directory: &Path) -> String {
+    let read = |name: &str| fs::read(directory.join(name)).ok().map(|bytes| text(name, bytes));
     let good = |shown: String, warnings: String| match warnings.is_empty() {
         true => shown,
         false => format!("{shown}\n\n{warnings}"),
@@ -67,26 +67,26 @@ fn outcome(folder: &Path) -> String {
     }
 }
 
-pub fn folders() -> Vec<PathBuf> {
+pub fn directories() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan/scenarios");
-    let mut folders: Vec<PathBuf> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
-    folders.sort();
-    folders
+    let mut directories: Vec<PathBuf> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    directories.sort();
+    directories
 }
 
 #[test]
-fn every_file_is_told_as_expected() {
+fn every_file_is_reported_as_expected() {
     let mut faults = Vec::new();
-    for folder in folders() {
-        let file = folder.join("expected.txt");
-        let found = outcome(&folder);
+    for directory in directories() {
+        let file = directory.join("expected.txt");
+        let found = outcome(&directory);
         if std::env::var_os("BELLJAR_BLESS").is_some() {
             fs::write(&file, &found).unwrap();
         } else if fs::read_to_string(&file).ok().as_deref() != Some(found.as_str()) {
-            faults.push(format!("== {}\n{found}", folder.display()));
+            faults.push(format!("== {}\n{found}", directory.display()));
         }
     }
-    assert!(folders().len() > 25, "the cases are gone");
+    assert!(directories().len() > 25, "the cases are gone");
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 

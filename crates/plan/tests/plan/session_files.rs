@@ -43,7 +43,7 @@ fn servers_that_are_not_there_or_not_started() {
 
 /// The agent would pass over each of these in silence.
 #[test]
-fn every_fault_of_a_server_is_told() {
+fn every_fault_of_a_server_is_reported() {
     for (json, message) in [
         (r#"{"mcpservers": {}}"#, "unknown key `mcpservers` in the file"),
         ("{}", "the file lacks `mcpServers`"),
@@ -89,7 +89,7 @@ fn no_value_of_a_server_is_printed() {
 }
 
 #[test]
-fn a_marketplace_lists_folders() {
+fn a_marketplace_lists_directories() {
     let json = r#"{"name": "my-tools", "owner": {"name": "Ann"}, "version": 3, "plugins": [
         {"name": "formatter", "source": "./plugins/formatter/", "description": "x"},
         {"name": "self", "source": "./"},
@@ -99,16 +99,16 @@ fn a_marketplace_lists_folders() {
     let market = parse_marketplace(text("marketplace.json", json)).unwrap();
     assert_eq!(market.name.as_str(), "my-tools");
     let sources: Vec<&PluginSource> = market.plugins.iter().map(|plugin| &plugin.source).collect();
-    let folder = |path: &str| PluginSource::Folder(path.to_owned());
+    let directory = |path: &str| PluginSource::Directory(path.to_owned());
     assert_eq!(
         sources,
-        [&folder("plugins/formatter"), &folder("."), &folder("bare"), &PluginSource::Elsewhere]
+        [&directory("plugins/formatter"), &directory("."), &directory("bare"), &PluginSource::Elsewhere]
     );
     let rooted = r#"{"name": "m", "metadata": {"pluginRoot": "./plugins"}, "plugins": [
         {"name": "a", "source": "a"}, {"name": "b", "source": "./b"}]}"#;
     let market = parse_marketplace(text("marketplace.json", rooted)).unwrap();
     let sources: Vec<&PluginSource> = market.plugins.iter().map(|plugin| &plugin.source).collect();
-    assert_eq!(sources, [&folder("plugins/a"), &folder("b")]);
+    assert_eq!(sources, [&directory("plugins/a"), &directory("b")]);
 }
 
 #[test]

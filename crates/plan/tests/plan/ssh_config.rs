@@ -17,9 +17,9 @@ fn text<'a>(plan: &'a belljar_contract::Plan, name: &str) -> &'a str {
 fn ssh_reads_what_is_meant() {
     require!(Sshd);
     let plan = World::full().plan(FULL, "reviewer").plan;
-    let folder = std::env::temp_dir().join(format!("belljar-ssh-config-{}", std::process::id()));
-    std::fs::create_dir(&folder).unwrap();
-    let (config, known) = (folder.join("config"), folder.join("known_hosts"));
+    let directory = std::env::temp_dir().join(format!("belljar-ssh-config-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let (config, known) = (directory.join("config"), directory.join("known_hosts"));
     std::fs::write(&config, text(&plan, ".ssh/config")).unwrap();
     std::fs::write(&known, text(&plan, ".ssh/known_hosts")).unwrap();
     let output = |command: &mut Command| {
@@ -31,7 +31,7 @@ fn ssh_reads_what_is_meant() {
         .map(|name| output(Command::new("ssh").args(["-T", "-G", "-F"]).arg(&config).arg(name)));
     let found = ["[forge]:2222", "[git.example.org]:2222"]
         .map(|name| output(Command::new("ssh-keygen").arg("-F").arg(name).arg("-f").arg(&known)));
-    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
     for read in read {
         for line in [
             "user git",

@@ -217,9 +217,9 @@ impl World {
             questions(manifest, Some(std::slice::from_ref(&name)), &harnesses, &user().home, &self.project);
         let mut facts = self.answer(asked);
         facts.extend(self.answer(further_questions(&harnesses, &facts)));
-        let walls = SandboxChoice::default();
+        let sandbox = SandboxChoice::default();
         let mut compiler = Compiler::new(Request {
-            walls: &walls,
+            sandbox: &sandbox,
             manifest,
             harnesses: &harnesses,
             facts: &facts,

@@ -314,7 +314,7 @@ fn marketplace_plugins(
             });
         };
         let path = match &plugin.source {
-            PluginSource::Folder(below) => directory.join(below)?,
+            PluginSource::Directory(below) => directory.join(below)?,
             PluginSource::Elsewhere => {
                 return Err(LoadError::Unfit(format!(
                     "`{wanted}` is not local; clone it and name its directory instead"

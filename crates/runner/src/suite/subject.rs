@@ -15,7 +15,7 @@ use belljar_verdict::Checks;
 #[derive(Debug, Clone)]
 pub struct Subject {
     /// A skill, a directory of skills, a plugin or a marketplace.
-    pub folder: AbsPath,
+    pub directory: AbsPath,
     pub plugins: Vec<AbsPath>,
     /// Marketplaces whose plugins can be enabled.
     pub marketplaces: Vec<AbsPath>,
@@ -24,7 +24,7 @@ pub struct Subject {
     /// Files that the user provides.
     pub uploads: Vec<AbsPath>,
     /// Directories that the agent works on.
-    pub folders: Vec<AbsPath>,
+    pub directories: Vec<AbsPath>,
     /// Hosts that the agent may reach.
     pub hosts: Vec<String>,
     pub model: Option<String>,
@@ -42,12 +42,12 @@ pub fn load_subject(
     permit: Permit<'_>,
 ) -> Result<Trial, LoadError> {
     let Subject {
-        folder: directory,
+        directory,
         plugins,
         mut marketplaces,
         enabled,
         uploads,
-        folders: directories,
+        directories,
         hosts,
         model,
         prompt,

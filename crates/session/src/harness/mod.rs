@@ -1,4 +1,4 @@
-//! The registry of agents. A new one is a folder beside this file and a line in [`Harnesses::load`].
+//! The registry of agents. A new one is a directory beside this file and a line in [`Harnesses::load`].
 
 mod claude_code;
 mod profile;

@@ -11,8 +11,8 @@ const BASE_DIRECTORY: &str = "Base directory for this skill: ";
 pub struct SkillPlace {
     /// Its name.
     pub name: String,
-    /// Its folder in each spelling that the agent may use, without a `/` at the end: absolute, relative to the work
-    /// folder.
+    /// Its directory in each spelling that the agent may use, without a `/` at the end: absolute, and relative to the
+    /// working directory.
     pub directories: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn uses(places: &[SkillPlace], tool: &str, input: &Map<String, Value>
         "Skill" => vec![(text("skill").trim_start_matches('/').to_owned(), SkillWay::Tool)],
         "Read" => {
             let reads = |place: &&SkillPlace| {
-                text("file_path").strip_suffix("/SKILL.md").is_some_and(|folder| place.lies_at(folder))
+                text("file_path").strip_suffix("/SKILL.md").is_some_and(|directory| place.lies_at(directory))
             };
             places.iter().filter(reads).map(|place| (place.name.clone(), SkillWay::Read)).collect()
         }
@@ -74,7 +74,7 @@ pub(super) fn named_by_message(places: &[SkillPlace], text: &str) -> Option<Obse
     })
 }
 
-/// The folder that the agent names when it reads a skill's text to the model.
+/// The directory that the agent names when it loads a skill's text for the model.
 pub(super) fn loaded(places: &[SkillPlace], text: &str) -> Option<Observation> {
     let directory = text.strip_prefix(BASE_DIRECTORY)?.lines().next()?.trim_end_matches('/');
     let skill = places.iter().find(|place| place.lies_at(directory)).map(|place| place.name.clone());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_is_told_from_its_near_miss() {
+    fn each_way_is_distinguished_from_its_near_miss() {
         assert_eq!(found("Skill", json!({"skill": "notes"})), [SkillWay::Tool]);
         assert_eq!(found("Read", json!({"file_path": "/w/.claude/skills/notes/SKILL.md"})), [SkillWay::Read]);
         assert_eq!(found("Read", json!({"file_path": "/w/.claude/skills/notes2/SKILL.md"})), []);

@@ -14,11 +14,11 @@ check! {
     InOutputs(Files, "no_delete_in_outputs"): Yes
 }
 check! {
-    /// No file that lay in a connected folder before is gone after the run. Needs all files to have been looked at.
+    /// No file that lay in a connected directory before is gone after the run. Needs all files to have been looked at.
     InMounts(Files, "no_delete_in_mounts"): Yes
 }
 
-/// Which of the folders that the user sees.
+/// Which of the directories that the user sees.
 enum Where {
     Outputs,
     Connected,
@@ -30,14 +30,14 @@ fn judge(run: &Run<'_>, place: &Where) -> Finding {
         Err(unknown) => return unknown,
     };
     let (own, connected) = outputs(files);
-    let folders = match place {
+    let directories = match place {
         Where::Outputs => own,
         Where::Connected => connected,
     };
-    if folders.is_empty() && matches!(place, Where::Outputs) {
-        return Finding::unknown("which folder holds the outputs is not known");
+    if directories.is_empty() && matches!(place, Where::Outputs) {
+        return Finding::unknown("which directory holds the outputs is not known");
     }
-    let gone = deleted(files, &folders);
+    let gone = deleted(files, &directories);
     if !gone.is_empty() {
         let finding = Finding::fail(format!("{} files are gone", gone.len()));
         return gone.iter().fold(finding, |finding, path| finding.shown(path));

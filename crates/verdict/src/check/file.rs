@@ -9,7 +9,7 @@ use crate::value::PathName;
 pub(super) const KEYS: &[Key] = &[Exists::KEY, Absent::KEY, Visible::KEY];
 
 check! {
-    /// A file is at this path below the workspace, after the run; a folder counts where something lies in it. A link is
+    /// A file is at this path below the workspace, after the run; a directory counts where something lies in it. A link is
     /// followed below the workspace only: one that leads out fails.
     Exists(Files, "file_exists"): PathName
 }
@@ -20,7 +20,7 @@ check! {
 }
 check! {
     /// A file is at this path after the run, and it lies where the user sees it: in the outputs or in a connected
-    /// folder. Refused in the remote lane, where only what is handed over is delivered.
+    /// directory. Refused in the remote lane, where only what is handed over is delivered.
     Visible(Files, "user_visible_artifact"): PathName
 }
 
@@ -37,7 +37,7 @@ fn exists(run: &Run<'_>, path: &PathName) -> Finding {
     };
     match look(&files.after, path.as_str()) {
         Place::Nothing => gone(run, format!("{path} is not there")),
-        place @ (Place::File(..) | Place::Folder(_) | Place::Special(_) | Place::Astray { .. }) => {
+        place @ (Place::File(..) | Place::Directory(_) | Place::Special(_) | Place::Astray { .. }) => {
             astray(path, &place)
         }
     }
@@ -55,7 +55,7 @@ impl Check for Absent {
                 Finding::pass(format!("{path} is not there")).shown(&listing(files))
             }
             (Place::Nothing, Err(unknown)) => unknown,
-            (Place::File(found, _) | Place::Folder(found) | Place::Special(found), _) => {
+            (Place::File(found, _) | Place::Directory(found) | Place::Special(found), _) => {
                 Finding::fail(format!("{path} is there")).shown(&found)
             }
             (Place::Astray { link, target }, _) => {
@@ -74,13 +74,13 @@ impl Check for Visible {
         };
         // The place where it really lies decides, not the one that a link pretends.
         match look(&files.after, path.as_str()) {
-            Place::File(found, _) | Place::Folder(found) if !lies_in(&found, &files.visible) => {
-                let folders = files.visible.join(", ");
+            Place::File(found, _) | Place::Directory(found) if !lies_in(&found, &files.visible) => {
+                let directories = files.visible.join(", ");
                 Finding::fail(format!("{path} is there, but not where the user sees it"))
-                    .shown(&format!("{found}; the user sees {folders}"))
+                    .shown(&format!("{found}; the user sees {directories}"))
             }
             Place::File(..)
-            | Place::Folder(_)
+            | Place::Directory(_)
             | Place::Nothing
             | Place::Special(_)
             | Place::Astray { .. } => exists(run, path),

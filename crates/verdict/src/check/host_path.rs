@@ -7,8 +7,8 @@ use crate::value::Yes;
 
 pub(super) const KEYS: &[Key] = &[NoHostPath::KEY];
 
-/// Folders of machines that people sit at.
-const FOLDERS: [&str; 7] =
+/// Directories of machines that people sit at.
+const DIRECTORIES: [&str; 7] =
     ["/Users", "/opt/cowork", "/home", "/root", "/private/var", "/var/folders", "/Volumes"];
 
 check! {
@@ -34,12 +34,12 @@ impl Check for NoHostPath {
     }
 }
 
-/// The first path below one of the folders.
+/// The first path below one of the directories.
 fn host_path(text: &str) -> Option<String> {
-    FOLDERS.iter().find_map(|folder| {
-        text.match_indices(folder).find_map(|(at, _)| {
+    DIRECTORIES.iter().find_map(|directory| {
+        text.match_indices(directory).find_map(|(at, _)| {
             let before = &text[..at];
-            let after = &text[at + folder.len()..];
+            let after = &text[at + directory.len()..];
             // `example.org/home` and `src/home` are no paths of a machine, `file:///home` is one.
             let inner = |char: char| char.is_alphanumeric() || "._~-/%".contains(char);
             let begins = before.ends_with("file://") || !before.ends_with(inner);

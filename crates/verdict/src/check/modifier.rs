@@ -28,7 +28,7 @@ check! {
     OutputsDelete(Modifiers, "allow_outputs_delete"): Yes
 }
 check! {
-    /// Lets `mount_delete` pass for these folders, by their names.
+    /// Lets `mount_delete` pass for these directories, by their names.
     DeleteIn(Modifiers, "allow_delete_in"): NonEmpty<Text>
 }
 check! {

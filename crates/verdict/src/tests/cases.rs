@@ -161,7 +161,7 @@ fn files() -> Vec<Case> {
     ]
     .into_iter()
     .map(|mut case| {
-        // Without any folder of the user's there is nothing that is not seen.
+        // Without any directory of the user's there is nothing that is not seen.
         if case.check["user_visible_artifact"] == "tmp/a.json" {
             case.pass.files.as_mut().unwrap().visible.push("tmp".to_owned());
         }

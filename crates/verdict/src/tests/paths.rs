@@ -16,7 +16,7 @@ fn with_links() -> Evidence {
     let after = &mut evidence.files.as_mut().unwrap().after;
     for (path, target) in [
         ("outputs/inside.json", "../real/a.json"),
-        ("folder", "real"),
+        ("directory", "real"),
         ("outputs/out.json", "../../secret.json"),
         ("outputs/absolute.json", "/etc/passwd"),
         ("outputs/circle", "circle"),
@@ -34,8 +34,8 @@ fn with_links() -> Evidence {
 fn a_link_is_followed_inside_and_nowhere_else() {
     for (path, outcome) in [
         ("outputs/inside.json", Outcome::Pass),
-        ("folder/a.json", Outcome::Pass),
-        ("folder", Outcome::Pass),
+        ("directory/a.json", Outcome::Pass),
+        ("directory", Outcome::Pass),
         ("real", Outcome::Pass),
         ("outputs/out.json", Outcome::Fail),
         ("outputs/absolute.json", Outcome::Fail),

@@ -65,7 +65,7 @@ impl Harness for ClaudeCode {
     }
 
     fn recorded_directories(&self, record: &str, text: &str) -> Vec<RecordedDirectory> {
-        records::folders(record, text)
+        records::directories(record, text)
     }
 
     fn assemble(&self, wanted: &Wanted<'_>) -> Assembly {

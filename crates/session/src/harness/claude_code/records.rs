@@ -9,8 +9,8 @@ use serde_json::Value;
 const MARKETPLACE: &str = ".claude-plugin/marketplace.json";
 const PLUGIN: &str = ".claude-plugin/plugin.json";
 
-/// The folders that a record names. What is not as expected names none.
-pub(super) fn folders(record: &str, text: &str) -> Vec<RecordedDirectory> {
+/// The directories that a record names. A record in an unknown format names none.
+pub(super) fn directories(record: &str, text: &str) -> Vec<RecordedDirectory> {
     let Ok(value) = serde_json::from_str::<Value>(text) else { return Vec::new() };
     match record {
         "plugins/known_marketplaces.json" => marketplaces(&value),
@@ -27,7 +27,7 @@ fn marketplaces(value: &Value) -> Vec<RecordedDirectory> {
             let source = entry.get("source").filter(|source| source["source"] == "directory");
             let paths = [source.and_then(|source| source.get("path")), entry.get("installLocation")];
             let what = format!("the marketplace `{name}`");
-            paths.into_iter().flatten().filter_map(move |path| folder(path, MARKETPLACE, &what))
+            paths.into_iter().flatten().filter_map(move |path| recorded(path, MARKETPLACE, &what))
         })
         .collect()
 }
@@ -38,12 +38,12 @@ fn plugins(value: &Value) -> Vec<RecordedDirectory> {
         .flat_map(|(name, installed)| {
             let what = format!("the plugin `{name}`");
             let installed = installed.as_array().into_iter().flatten();
-            installed.filter_map(move |one| folder(one.get("installPath")?, PLUGIN, &what))
+            installed.filter_map(move |one| recorded(one.get("installPath")?, PLUGIN, &what))
         })
         .collect()
 }
 
-fn folder(path: &Value, mark: &str, what: &str) -> Option<RecordedDirectory> {
+fn recorded(path: &Value, mark: &str, what: &str) -> Option<RecordedDirectory> {
     let path = path.as_str()?.to_owned();
     Some(RecordedDirectory { path, mark: mark.to_owned(), what: what.to_owned() })
 }
@@ -53,11 +53,11 @@ mod tests {
     use super::*;
 
     fn paths(record: &str, text: &str) -> Vec<String> {
-        folders(record, text).into_iter().map(|folder| format!("{} {}", folder.what, folder.path)).collect()
+        directories(record, text).into_iter().map(|found| format!("{} {}", found.what, found.path)).collect()
     }
 
     #[test]
-    fn each_record_names_its_folders() {
+    fn each_record_names_its_directories() {
         let known = r#"{"m": {"source": {"source": "directory", "path": "/a"}, "installLocation": "/b"},
                         "g": {"source": {"source": "github", "repo": "x/y", "path": "/no"}, "installLocation": "/c"}}"#;
         let expected = ["the marketplace `g` /c", "the marketplace `m` /a", "the marketplace `m` /b"];
@@ -84,7 +84,7 @@ mod tests {
             r#"{"m": {"source": 1, "installLocation": 2}}"#,
         ];
         for (record, text) in records.iter().flat_map(|record| texts.map(|text| (*record, text))) {
-            assert_eq!(folders(record, text), [], "{record} {text}");
+            assert_eq!(directories(record, text), [], "{record} {text}");
         }
     }
 }

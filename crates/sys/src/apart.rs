@@ -1,7 +1,7 @@
 //! A network and a view of a few files of one's own, for chosen children of this process.
 //!
 //! The namespaces are made by a forked child, which opens the sockets that listen there and hands everything out. A
-//! socket belongs to the network that it was made in, so this process hears what is said there without being there.
+//! socket belongs to the network that it was made in, so this process receives its traffic without being in it.
 //! The child stays, as the one process of ours in that network, until the value is dropped.
 
 use crate::message::{self, Bounds, MAX_DESCRIPTORS};
@@ -27,38 +27,38 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// User, mounts and network.
 const NAMESPACES: usize = 3;
-const WORDS_LIMIT: usize = 4096;
+const ERROR_LIMIT: usize = 4096;
 
-/// Why there is no place apart.
+/// Why the namespaces could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ApartError {
-    /// The kernel's answer to one of the steps, in words.
-    #[error("cannot make a network apart: {0}")]
+    /// One of the steps failed in the child, with its message.
+    #[error("cannot make a separate network: {0}")]
     Refused(String),
-    /// No child could be forked, or it said nothing.
-    #[error("cannot make a network apart")]
+    /// No child could be forked, or it ended without a message.
+    #[error("cannot make a separate network")]
     Silent(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What the place is to have.
+/// The addresses, files and sockets of the new namespaces.
 #[derive(Debug, Default)]
 pub struct ApartSpec {
     /// Addresses that lead back to it, beside the loopback's own.
     pub ranges: Vec<(Ipv4Addr, u8)>,
-    /// Files and folders that are seen in the place of others: what, and where.
+    /// Bind mounts of files and directories: source and target.
     pub over: Vec<(PathBuf, PathBuf)>,
-    /// Where connections are taken.
+    /// Addresses of TCP listeners.
     pub tcp: Vec<SocketAddr>,
-    /// Where datagrams are taken.
+    /// Addresses of UDP sockets.
     pub udp: Vec<SocketAddr>,
 }
 
-/// The place.
+/// The namespaces, and the sockets that listen in them.
 #[derive(Debug)]
 pub struct Apart {
-    /// In the order in which they were asked for.
+    /// The TCP listeners, in the order of the spec.
     pub tcp: Vec<TcpListener>,
-    /// In the order in which they were asked for.
+    /// The UDP sockets, in the order of the spec.
     pub udp: Vec<UdpSocket>,
     user: OwnedFd,
     mounts: OwnedFd,
@@ -67,7 +67,7 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Makes it. `stay` is what the child does there afterwards; it is killed with this value, or with this process.
+    /// Makes the namespaces. The child then runs `stay` in them; it is killed with this value, or with this process.
     ///
     /// To be called while this process has one thread: the child goes on in a copy of it.
     ///
@@ -91,7 +91,7 @@ impl Apart {
         };
         let keeper = OwnedChild::new(child);
         drop(theirs);
-        let bounds = Bounds { bytes: WORDS_LIMIT, descriptors: MAX_DESCRIPTORS, within: Some(PATIENCE) };
+        let bounds = Bounds { bytes: ERROR_LIMIT, descriptors: MAX_DESCRIPTORS, within: Some(PATIENCE) };
         let received = message::receive(ours.as_fd(), bounds);
         let received = received.map_err(|error| ApartError::Silent(Box::new(error)))?;
         if received.descriptors.len() != NAMESPACES + spec.tcp.len() + spec.udp.len() {
@@ -107,19 +107,19 @@ impl Apart {
     }
 }
 
-/// Sends all descriptors, or words; whether it was the former.
+/// Sends all descriptors, or an error message; returns whether it sent descriptors.
 fn hand_out(spec: &ApartSpec, to: BorrowedFd<'_>) -> bool {
     let made = build(spec);
-    let (words, descriptors) = match &made {
+    let (message, descriptors) = match &made {
         Ok(descriptors) => (String::new(), descriptors.iter().map(AsFd::as_fd).collect()),
-        Err(words) => (words.clone(), Vec::new()),
+        Err(message) => (message.clone(), Vec::new()),
     };
-    message::send(to, words.as_bytes(), &descriptors).is_ok() && made.is_ok()
+    message::send(to, message.as_bytes(), &descriptors).is_ok() && made.is_ok()
 }
 
 fn build(spec: &ApartSpec) -> Result<Vec<OwnedFd>, String> {
     let others = libc::CLONE_NEWNS | libc::CLONE_NEWNET;
-    // Root without the capability, as in a container, takes the way of everyone else.
+    // Root without the capability, as in a container, needs a user namespace like any other user.
     let as_root = rustix::process::geteuid().is_root() && userns::unshare(others).is_ok();
     if !as_root {
         userns::enter(&Maps::own(), others).map_err(|(step, errno)| format!("{step:?}: {errno}"))?;
@@ -149,9 +149,9 @@ fn build(spec: &ApartSpec) -> Result<Vec<OwnedFd>, String> {
     Ok(all)
 }
 
-/// A command that runs in a place apart.
+/// A command that runs in these namespaces.
 pub trait Enter {
-    /// The child enters the place and works in this directory, whatever it was told before.
+    /// Makes the child enter the namespaces and work in `directory`, which overrides an earlier working directory.
     ///
     /// # Errors
     /// Fails if descriptors are used up, or the directory has a NUL in it.

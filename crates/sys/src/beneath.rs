@@ -3,7 +3,7 @@
 //! A path that somebody else can write to is not resolved twice. The top is opened once; everything below is reached
 //! from its descriptor, with `openat2` and `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS` (Linux
 //! 5.6) for directories and with single names for what lies in them. A directory that was swapped for a link in
-//! between is an error (`ELOOP`), never a way out.
+//! between is an error (`ELOOP`) and cannot lead outside.
 //!
 //! The errors are the kernel's: the caller knows the path and names it.
 
@@ -22,7 +22,7 @@ use crate::mounts::Identity;
 /// The kernel takes no longer path in one call; longer ones are walked in pieces.
 const PIECE: usize = 4000;
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A regular file.
@@ -39,7 +39,7 @@ pub enum Kind {
     CharacterDevice,
     /// A block device.
     BlockDevice,
-    /// The kernel has no word for it.
+    /// The file system does not report the type.
     Unknown,
 }
 
@@ -78,7 +78,7 @@ impl From<StatxTimestamp> for Time {
 pub struct Status {
     /// Which file it is.
     pub identity: Identity,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     /// The permissions, set-id and sticky bits included.
     pub mode: u32,
@@ -90,11 +90,11 @@ pub struct Status {
     pub owner: u32,
     /// The group.
     pub group: u32,
-    /// The device that it stands for, where it is one.
+    /// The device number, if it is a device node.
     pub stands_for: (u32, u32),
-    /// When the content changed; whoever may write can set it.
+    /// When the content changed; anyone who may write to it can set this time.
     pub modified: Time,
-    /// When anything of it changed; nobody can set it.
+    /// When anything of it changed; the kernel sets it, and programs cannot.
     pub changed: Time,
     /// When it came into being, where the file system knows.
     pub born: Option<Time>,
@@ -153,7 +153,7 @@ impl Directory {
     /// Opens the top. Links in this path are followed: it is the caller's own.
     ///
     /// # Errors
-    /// Fails if it is no directory or may not be read.
+    /// Fails if it is not a directory or may not be read.
     pub fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Directory { descriptor: rustix::fs::open(path, flags, Mode::empty())? })
@@ -208,7 +208,7 @@ impl Directory {
     /// Opens a regular file to read it. Does not wait for a pipe and does not follow a link.
     ///
     /// # Errors
-    /// `ELOOP` for a link, `EINVAL` for anything else that is no regular file.
+    /// `ELOOP` for a link, `EINVAL` for anything else that is not a regular file.
     pub fn file(&self, name: &OsStr) -> Result<File, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         // Looked at first: opening a device can do something by itself.
@@ -247,7 +247,7 @@ impl Directory {
     /// Looks at an entry that may be absent.
     ///
     /// # Errors
-    /// The kernel's answer, unless it is that there is no such entry.
+    /// The kernel's answer, except `ENOENT`.
     pub fn status_if_present(&self, name: &OsStr) -> Result<Option<Status>, Errno> {
         match self.status(name) {
             Ok(status) => Ok(Some(status)),
@@ -279,7 +279,7 @@ impl Directory {
                 continue;
             }
             let kind = match Kind::from(entry.file_type()) {
-                // Some file systems do not say; a name that is gone meanwhile is no entry.
+                // Some file systems do not report the type; a name that is gone meanwhile is left out.
                 Kind::Unknown => match self.status_if_present(name)? {
                     Some(status) => status.kind,
                     None => continue,
@@ -294,7 +294,7 @@ impl Directory {
     /// The text of a link.
     ///
     /// # Errors
-    /// `EINVAL` where the entry is no link.
+    /// `EINVAL` if the entry is not a link.
     pub fn link_target(&self, name: &OsStr) -> Result<PathBuf, Errno> {
         let target = rustix::fs::readlinkat(self, plain(name)?, Vec::new())?;
         Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
@@ -345,7 +345,7 @@ impl Directory {
         rustix::fs::renameat_with(self, plain(name)?, directory, plain(to)?, flags)
     }
 
-    /// Removes an entry that is no directory.
+    /// Removes an entry that is not a directory.
     ///
     /// # Errors
     /// `EISDIR` for a directory.
@@ -428,7 +428,7 @@ impl Directory {
     /// The start of an extended attribute of this directory; `None` where it has none of this name.
     ///
     /// # Errors
-    /// The kernel's answer, unless it is that there is no such attribute.
+    /// The kernel's answer, unless the attribute does not exist.
     pub fn attribute(&self, name: &CStr) -> Result<Option<Vec<u8>>, Errno> {
         let mut value = vec![0; 64];
         match rustix::fs::getxattr(own_name(self.as_fd()), name, &mut value[..]) {
@@ -452,7 +452,7 @@ impl Directory {
         rustix::fs::setxattr(own_name(self.as_fd()), name, value, flags)
     }
 
-    /// Removes an extended attribute of this directory; that it is not there is no error.
+    /// Removes an extended attribute of this directory, if it has it.
     ///
     /// # Errors
     /// The kernel's answer.
@@ -470,7 +470,7 @@ const LARGEST_ATTRIBUTES: usize = 64 << 10;
 /// Gives a file the `user.` attributes of another, but for those of an overlay.
 ///
 /// # Errors
-/// The kernel's answer, unless it is that a file system has no attributes.
+/// The kernel's answer, unless a file system does not support attributes.
 pub fn copy_user_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut list = vec![0; LARGEST_ATTRIBUTES];
     let length = match rustix::fs::flistxattr(from, &mut list[..]) {

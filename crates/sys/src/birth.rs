@@ -1,4 +1,4 @@
-//! A process, told from a later one with the same number.
+//! Identifies a process, so that a later one with the same number is not mistaken for it.
 //!
 //! What a process makes on the host carries its [`Birth`] in its name, so that another process can tell whether the maker
 //! still runs. A name is complete from the moment it exists; a lock would have to be taken after that.
@@ -57,7 +57,7 @@ impl Birth {
         }
         match started(self.pid) {
             Ok(Some(started)) if started == self.started => Standing::Runs,
-            // What cannot be read is not known to have ended.
+            // An unreadable process is not known to have ended.
             Err(error) if error.kind() != io::ErrorKind::NotFound => Standing::Runs,
             Ok(_) | Err(_) => Standing::Ended,
         }

@@ -54,7 +54,7 @@ fn drop_bounding() -> Result<(), CapsError> {
     Ok(())
 }
 
-/// What is not there need not be dropped; otherwise why it was not.
+/// Accepts a failed drop if the capability is not in the set; otherwise returns the cause.
 fn is_gone(number: u32, cause: Errno) -> Result<(), Errno> {
     // SAFETY: PR_CAPBSET_READ takes its argument by value and touches no memory of ours.
     let answer = unsafe { libc::prctl(libc::PR_CAPBSET_READ, libc::c_ulong::from(number), 0, 0, 0) };

@@ -42,7 +42,7 @@ pub enum FdError {
         #[source]
         cause: Errno,
     },
-    /// No memory file.
+    /// The memory file could not be made or sealed.
     #[error("cannot make a sealed memory file `{name}`")]
     Memfd {
         /// The name given to the file.
@@ -51,7 +51,7 @@ pub enum FdError {
         #[source]
         cause: Errno,
     },
-    /// No socket pair.
+    /// The socket pair could not be made.
     #[error("cannot make a socket pair")]
     SocketPair(#[source] Errno),
 }
@@ -130,11 +130,11 @@ pub fn adopt_inherited(number: RawFd) -> Result<OwnedFd, FdError> {
     let answer = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
     crate::raw::check(answer.into()).map_err(|cause| FdError::NotOpen { number, cause })?;
     // SAFETY: the descriptor is open, as just seen, and the caller states that nothing in this process owns it
-    // yet: it came from whoever executed the program.
+    // yet: it was inherited through `exec`.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// A memory file with this content that nobody, not even its maker, can change.
+/// A memory file with this content, sealed so that no process can change it.
 ///
 /// # Errors
 /// Fails if memory or descriptors are used up.

@@ -1,4 +1,4 @@
-//! Landlock as a further wall behind the mounts: file rules by root, and scopes for signals and abstract sockets.
+//! Landlock as a second layer behind the mounts: file rules by root, and scopes for signals and abstract sockets.
 //!
 //! Best effort above ABI 3 (Linux 6.2): what the kernel offers is used, and what was really enforced is returned,
 //! to be reported. A path that cannot be opened is an error; it is never left out quietly.
@@ -69,7 +69,7 @@ pub enum FileRules {
     },
 }
 
-/// What the kernel holds from now on.
+/// The restrictions that the kernel enforces from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enforced {
     /// The ABI of the kernel; 0 where it has no Landlock.
@@ -82,10 +82,10 @@ pub struct Enforced {
     pub abstract_sockets: Restriction,
 }
 
-/// The state of one wall.
+/// The state of one restriction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restriction {
-    /// It stands.
+    /// The kernel enforces it.
     Standing,
     /// It was not asked for.
     NotAsked,
@@ -101,8 +101,8 @@ const SCOPES_SINCE: u32 = 6;
 /// Confines the calling thread and its future children. Sets no-new-privileges as a side effect.
 ///
 /// # Errors
-/// Fails if a root cannot be opened or the kernel has Landlock and refuses. A kernel without it is no error: the
-/// answer says [`Restriction::Missing`].
+/// Fails if a root cannot be opened or the kernel has Landlock and refuses. On a kernel without Landlock it succeeds
+/// with [`Restriction::Missing`].
 pub fn restrict(rules: &FileRules) -> Result<Enforced, LandlockError> {
     let abi = kernel_abi();
     if abi == 0 {
@@ -113,12 +113,12 @@ pub fn restrict(rules: &FileRules) -> Result<Enforced, LandlockError> {
         created = apply_roots(created, rules)?;
     }
     let status = created.restrict_self().map_err(LandlockError::Restrict)?;
-    // Where nothing was asked that this kernel knows, the ruleset is empty and nothing stands.
+    // If this kernel supports none of the rules, the ruleset is empty and nothing is enforced.
     let abi = if status.ruleset == RulesetStatus::NotEnforced { 0 } else { abi };
     Ok(enforced(abi, rules))
 }
 
-/// What a process behind [`restrict_making_to`] cannot do elsewhere.
+/// The accesses that [`restrict_making_to`] denies elsewhere.
 fn making(abi: u32) -> BitFlags<AccessFs> {
     let rights = AccessFs::MakeReg
         | AccessFs::MakeDir

@@ -1,4 +1,4 @@
-//! The kernel, behind one narrow door.
+//! Safe wrappers for the kernel interfaces that belljar uses.
 //!
 //! This is the only crate of the workspace that contains `unsafe`. Each module covers one area of the kernel's
 //! interface; each unsafe block makes one call and states why it is sound. Nothing here decides policy: what

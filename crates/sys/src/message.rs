@@ -28,15 +28,15 @@ pub enum MessageError {
     /// The frame is longer than the receiver accepts.
     #[error("a message of {length} bytes is longer than the limit of {limit}")]
     TooLong {
-        /// As announced or given.
+        /// The announced length.
         length: usize,
-        /// As agreed.
+        /// The limit of the receiver.
         limit: usize,
     },
     /// More descriptors than agreed.
     #[error("a message carries more than {limit} descriptors")]
     TooManyDescriptors {
-        /// As agreed.
+        /// The limit of the receiver.
         limit: usize,
     },
     /// The other side closed between frames.
@@ -48,10 +48,10 @@ pub enum MessageError {
     /// The frame did not come in time.
     #[error("no message came in time")]
     TimedOut,
-    /// The socket failed on the way out.
+    /// Sending on the socket failed.
     #[error("cannot send a message")]
     Send(#[source] Errno),
-    /// The socket failed on the way in.
+    /// Receiving from the socket failed.
     #[error("cannot receive a message")]
     Receive(#[source] Errno),
 }
@@ -63,11 +63,11 @@ pub struct Received {
     pub body: Vec<u8>,
     /// The descriptors that came with it, close-on-exec.
     pub descriptors: Vec<OwnedFd>,
-    /// Who sent it, by the kernel's word; known once [`ask_for_senders`] was called.
+    /// The sender as the kernel reports it; known once [`ask_for_senders`] was called.
     pub sender: Option<Pid>,
 }
 
-/// What a receiver is ready to take.
+/// The limits of a receiver.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     /// The longest body.
@@ -78,10 +78,10 @@ pub struct Bounds {
     pub within: Option<Duration>,
 }
 
-/// From now on the kernel says of each message that comes in at this end which process sent it.
+/// Makes the kernel report the sending process of each message that is received at this end.
 ///
 /// # Errors
-/// Fails if it is no unix socket.
+/// Fails if it is not a unix socket.
 pub fn ask_for_senders(socket: BorrowedFd<'_>) -> Result<(), MessageError> {
     rustix::net::sockopt::set_socket_passcred(socket, true).map_err(MessageError::Receive)
 }

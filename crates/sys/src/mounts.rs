@@ -59,7 +59,7 @@ pub struct Identity {
 /// The identity of the file itself; a link at the end is not followed.
 ///
 /// # Errors
-/// Fails if there is no such file.
+/// Fails if the file does not exist.
 pub fn identity(path: &Path) -> Result<Identity, MountError> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::INO)
@@ -70,7 +70,7 @@ pub fn identity(path: &Path) -> Result<Identity, MountError> {
 /// The identity of what a descriptor, which may be one for its path only, points at.
 ///
 /// # Errors
-/// Fails if the kernel does not tell.
+/// Fails if the kernel does not report it.
 pub fn identity_of(file: BorrowedFd<'_>) -> Result<Identity, MountError> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(file, "", flags, StatxFlags::INO)
@@ -81,7 +81,7 @@ pub fn identity_of(file: BorrowedFd<'_>) -> Result<Identity, MountError> {
 /// Makes the mount at `path` and all mounts below it read-only.
 ///
 /// # Errors
-/// Fails without `CAP_SYS_ADMIN` over the mount namespace, or if `path` is no mount point.
+/// Fails without `CAP_SYS_ADMIN` over the mount namespace, or if `path` is not a mount point.
 pub fn read_only_recursive(path: &Path) -> Result<(), MountError> {
     let fault = |cause| MountError::ReadOnly { path: path.to_owned(), cause };
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|_nul| fault(Errno::INVAL))?;
@@ -164,12 +164,12 @@ pub enum OverlaySupport {
     Works,
     /// The kernel said no.
     Refused(Errno),
-    /// There is no user namespace to try it in.
+    /// A user namespace to try it in could not be made.
     NoUserNamespace,
 }
 
 /// Mounts an overlay in a user namespace of a forked child, in `scratch` (an empty directory of the file system in
-/// question), and tells whether the kernel took it.
+/// question), and returns whether the kernel accepted it.
 ///
 /// # Errors
 /// Fails if the directories for the probe cannot be made.
@@ -180,8 +180,8 @@ pub fn probe_overlay(scratch: &Path) -> Result<OverlaySupport, MountError> {
         std::fs::create_dir_all(directory).map_err(fault)?;
     }
     let mut options = b"userxattr,lowerdir=".to_vec();
-    for (word, directory) in [("", &lower), (",upperdir=", &upper), (",workdir=", &work)] {
-        options.extend_from_slice(word.as_bytes());
+    for (option, directory) in [("", &lower), (",upperdir=", &upper), (",workdir=", &work)] {
+        options.extend_from_slice(option.as_bytes());
         options.extend_from_slice(directory.as_os_str().as_bytes());
     }
     let options = CString::new(options).map_err(|nul| fault(nul.into()))?;

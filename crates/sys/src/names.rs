@@ -1,18 +1,18 @@
-//! Names of hosts, as the C library looks them up.
+//! Host names, as the C library looks them up.
 
 use std::io;
 
-/// Why names may be looked up in places that were not meant.
+/// The C library refused the lookup configuration.
 #[derive(Debug, thiserror::Error)]
-#[error("the C library does not take where names of hosts are looked up")]
+#[error("cannot configure the host name lookup of the C library")]
 pub struct NamesError(#[source] io::Error);
 
-/// From now on names of hosts are looked for in `/etc/hosts`, and asked of the servers in `/etc/resolv.conf`: by code of
-/// this program. A C library that is linked statically would otherwise load the modules that `/etc/nsswitch.conf` names,
-/// which were made for the machine's own.
+/// Restricts host name lookups to `/etc/hosts` and the servers in `/etc/resolv.conf`, with the code in this program. A
+/// statically linked C library would otherwise load the modules that `/etc/nsswitch.conf` names, which were built for
+/// the C library of the machine.
 ///
 /// # Errors
-/// When there is no memory for it.
+/// Fails if memory is used up.
 pub fn without_modules() -> Result<(), NamesError> {
     #[cfg(target_env = "gnu")]
     {

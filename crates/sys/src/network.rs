@@ -6,7 +6,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::thread::UnshareFlags;
 use std::net::Ipv4Addr;
 
-/// Why a network namespace is not as it should be.
+/// Why a network namespace could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// No namespace of our own. `EPERM` means that `CAP_SYS_ADMIN` is not held.
@@ -15,8 +15,8 @@ pub enum NetworkError {
     /// The loopback stays down.
     #[error("cannot bring the loopback up")]
     Loopback(#[source] Errno),
-    /// The kernel's routing cannot be spoken to.
-    #[error("cannot talk to the kernel about routes")]
+    /// The netlink socket failed.
+    #[error("cannot reach the kernel's routing over netlink")]
     Talk(#[source] Errno),
     /// The kernel refused. `EPERM` means that `CAP_NET_ADMIN` is not held.
     #[error("cannot add a local route for {network}/{prefix}")]
@@ -29,8 +29,8 @@ pub enum NetworkError {
         #[source]
         cause: Errno,
     },
-    /// The kernel answered something else.
-    #[error("the kernel's answer about routes is not understood")]
+    /// The answer is not an acknowledgement.
+    #[error("unexpected netlink answer from the kernel's routing")]
     Answer,
 }
 

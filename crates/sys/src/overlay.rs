@@ -1,12 +1,12 @@
-//! An overlay that one command and its children see, and nobody else.
+//! An overlay that only one command and its children see.
 //!
 //! The command gets a mount namespace of its own (and, unless it is the superuser's, a user namespace in which it
 //! is the same user) before it is executed, and the overlay is mounted there. Nothing has to be unmounted: the
 //! mount ends with the last process that sees it, however that process ends.
 //!
 //! The mount forbids what would make the upper layer depend on anything but names and bytes: no redirects, no
-//! metadata-only copies, no index. Its marks are `user.overlay.*` for everyone, so that the upper layer reads the
-//! same whoever made it.
+//! metadata-only copies, no index. Its marks are `user.overlay.*` for every user, so that the upper layer reads the
+//! same whether root or another user made it.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -146,7 +146,7 @@ pub enum OverlayStep {
 const STEPS: [OverlayStep; 4] =
     [OverlayStep::Namespaces, OverlayStep::Private, OverlayStep::Layers, OverlayStep::Mount];
 
-/// Tells, after a failed spawn, which step failed.
+/// Returns, after a failed spawn, which step failed.
 #[derive(Debug)]
 pub struct Preparation {
     report: OwnedFd,

@@ -9,7 +9,7 @@ use rustix::process::{DumpableBehavior, Signal};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot set {attribute}")]
 pub struct PrivsError {
-    /// The attribute, in words.
+    /// The attribute, for the error message.
     pub attribute: &'static str,
     /// The kernel's answer.
     #[source]
@@ -41,8 +41,8 @@ pub fn has_no_new_privs() -> Result<bool, PrivsError> {
 /// # Errors
 /// Never on a known kernel.
 pub fn not_dumpable() -> Result<(), PrivsError> {
-    // What the kernel tells a program at its start, rustix reads once; before Linux 6.4 from a file in `/proc` that is
-    // closed from here on, and it panics where it cannot.
+    // rustix reads the auxiliary vector once, before Linux 6.4 from a file in `/proc` that is closed from here on, and
+    // panics if it cannot. So it is read now.
     rustix::param::page_size();
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(named("dumpable"))
 }

@@ -28,7 +28,7 @@ pub enum ProcessError {
     Signal {
         /// The number of the signal.
         signal: i32,
-        /// Whom it was meant for.
+        /// The process or group it was for.
         target: String,
         /// The kernel's answer.
         #[source]
@@ -51,7 +51,7 @@ pub enum Ended {
     Killed(i32),
 }
 
-/// What waiting for any child brought.
+/// The result of waiting for any child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaped {
     /// This child ended and is gone.
@@ -60,11 +60,11 @@ pub enum Reaped {
     Stopped(Pid),
     /// There are children, and all of them live.
     NoneEnded,
-    /// There is no child.
+    /// This process has no children.
     NoChildren,
 }
 
-/// Reaps one child that has ended, or tells of one that was stopped, without waiting for it.
+/// Reaps one child that has ended, or reports one that was stopped, without waiting for it.
 ///
 /// # Errors
 /// Never on a known kernel.
@@ -139,7 +139,7 @@ pub fn usage_of_children() -> Usage {
 /// A descriptor for the process, which stays its own even when the number is given to another.
 ///
 /// # Errors
-/// Fails if there is no such process.
+/// Fails if the process does not exist.
 pub fn open(pid: Pid) -> Result<OwnedFd, ProcessError> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty())
         .map_err(|cause| ProcessError::Open { pid: pid.as_raw_pid(), cause })
@@ -185,7 +185,7 @@ impl OwnedChild {
 
     /// Waits until it has ended by itself, but not for longer.
     pub fn ends_within(&self, limit: Duration) {
-        // One that cannot be watched has ended; nobody else waits for it.
+        // A child that cannot be opened has ended; only this value reaps it.
         if let Ok(process) = open(self.0) {
             wait(process.as_fd(), PollFlags::IN, Some(Instant::now() + limit)).ok();
         }
@@ -236,9 +236,9 @@ pub enum Target {
 /// Sends a signal by number, which may be a real-time one.
 ///
 /// # Errors
-/// `ESRCH` if there is nobody to send it to.
+/// `ESRCH` if no process matches the target.
 pub fn signal(target: Target, signal: i32) -> Result<(), ProcessError> {
-    let (number, words) = match target {
+    let (number, name) = match target {
         Target::Process(pid) => (pid.as_raw_pid(), format!("process {}", pid.as_raw_pid())),
         Target::Group(pid) => (-pid.as_raw_pid(), format!("process group {}", pid.as_raw_pid())),
         Target::Everyone => (-1, "every process".to_owned()),
@@ -247,7 +247,7 @@ pub fn signal(target: Target, signal: i32) -> Result<(), ProcessError> {
     let answer = unsafe { libc::kill(number, signal) };
     crate::raw::check(answer.into()).map(drop).map_err(|cause| ProcessError::Signal {
         signal,
-        target: words,
+        target: name,
         cause,
     })
 }
@@ -386,7 +386,7 @@ impl Prepare for Command {
 
 pub(crate) fn die_with(spawner: Pid) -> Result<(), Errno> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The spawner may have ended before the call above; then nobody would send the signal.
+    // The spawner may have ended before the call above; then the signal would never come.
     if rustix::process::getppid() == Some(spawner) { Ok(()) } else { Err(Errno::SRCH) }
 }
 

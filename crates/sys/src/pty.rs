@@ -10,19 +10,19 @@ use rustix::termios::{OptionalActions, Termios, Winsize};
 /// Why an operation on a terminal failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PtyError {
-    /// No pair.
+    /// The pair could not be opened.
     #[error("cannot open a pseudo-terminal")]
     Open(#[source] Errno),
-    /// The size is unknown.
+    /// The size could not be read.
     #[error("cannot read the size of the terminal")]
     Size(#[source] Errno),
-    /// The size stays.
+    /// The size could not be set.
     #[error("cannot set the size of the terminal")]
     Resize(#[source] Errno),
-    /// The mode is unknown or stays.
+    /// The mode could not be read or set.
     #[error("cannot change the mode of the terminal")]
     Mode(#[source] Errno),
-    /// The session keeps what it had.
+    /// The terminal could not become the controlling one of the session.
     #[error("cannot make it the terminal of this session")]
     Control(#[source] Errno),
 }
@@ -62,7 +62,7 @@ pub struct Size {
 /// Reads the size.
 ///
 /// # Errors
-/// Fails if the descriptor is no terminal.
+/// Fails if the descriptor is not a terminal.
 pub fn size(terminal: BorrowedFd<'_>) -> Result<Size, PtyError> {
     let size = rustix::termios::tcgetwinsize(terminal).map_err(PtyError::Size)?;
     Ok(Size { rows: size.ws_row, columns: size.ws_col })
@@ -71,7 +71,7 @@ pub fn size(terminal: BorrowedFd<'_>) -> Result<Size, PtyError> {
 /// Sets the size; the programs in the foreground get `SIGWINCH`.
 ///
 /// # Errors
-/// Fails if the descriptor is no terminal.
+/// Fails if the descriptor is not a terminal.
 pub fn resize(terminal: BorrowedFd<'_>, size: Size) -> Result<(), PtyError> {
     let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(terminal, size).map_err(PtyError::Resize)
@@ -96,7 +96,7 @@ impl<'terminal> RawMode<'terminal> {
     /// Switches to raw mode and remembers the mode before it, for [`Drop`] and for [`restore_from_signal`].
     ///
     /// # Errors
-    /// Fails if the descriptor is no terminal.
+    /// Fails if the descriptor is not a terminal.
     pub fn enter(terminal: BorrowedFd<'terminal>) -> Result<Self, PtyError> {
         let before = rustix::termios::tcgetattr(terminal).map_err(PtyError::Mode)?;
         remember(terminal)?;

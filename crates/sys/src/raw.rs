@@ -112,7 +112,7 @@ pub fn try_socket(family: i32, kind: i32, protocol: i32) -> Result<(), Errno> {
 /// Searches the session keyring for a key of type `user` and gives its serial number.
 ///
 /// # Errors
-/// `ENOKEY` where there is no such key, `EPERM` behind the filter.
+/// `ENOKEY` if the key does not exist, `EPERM` under the filter.
 pub fn try_key_search(description: &std::ffi::CStr) -> Result<i64, Errno> {
     const KEYCTL_SEARCH: libc::c_long = 10;
     const SESSION_KEYRING: libc::c_long = -3;
@@ -150,7 +150,7 @@ pub fn try_key_add(description: &std::ffi::CStr, payload: &[u8]) -> Result<i64, 
     check(answer)
 }
 
-/// Leaves a key to its possessors: whoever only shares the owner does not even see it listed.
+/// Restricts a key to its possessors: other processes of the owner do not even see it listed.
 ///
 /// # Errors
 /// The kernel's answer.
@@ -166,7 +166,7 @@ pub fn try_key_possessors_only(serial: i64) -> Result<(), Errno> {
 /// number, where a filter that compares 64 bits would not look.
 ///
 /// # Errors
-/// `EPERM` behind the filter, `ENOTTY` where the descriptor is no terminal, `EIO` where the kernel has it off.
+/// `EPERM` under the filter, `ENOTTY` if the descriptor is not a terminal, `EIO` if the kernel has it disabled.
 pub fn try_terminal_input(terminal: std::os::fd::BorrowedFd<'_>, extra: u32) -> Result<(), Errno> {
     let byte: u8 = 0;
     let request = libc::c_long::from(extra) << 32 | libc::TIOCSTI as libc::c_long;
@@ -177,7 +177,7 @@ pub fn try_terminal_input(terminal: std::os::fd::BorrowedFd<'_>, extra: u32) -> 
     check(answer).map(drop)
 }
 
-/// `clone3` with arguments that no kernel accepts: `EINVAL` where the call is reachable, `ENOSYS` behind the filter.
+/// `clone3` with arguments that no kernel accepts: `EINVAL` if the call is reachable, `ENOSYS` under the filter.
 ///
 /// # Errors
 /// Always.

@@ -1,6 +1,6 @@
 //! A root built from nothing with the mount calls that take descriptors, then entered for good.
 //!
-//! Whoever calls this is the first process of a fresh mount namespace that still shows the machine. The new root is
+//! The caller is the first process of a fresh mount namespace that still shows the machine. The new root is
 //! memory; each part is opened once in the old root and put in its place by descriptor. Names in the new root are
 //! resolved below it and never through a symbolic link, so that nothing a project holds can lead a mount elsewhere.
 //! [`Root::enter`] makes the root read-only and leaves the old one, which nothing can reach any more.
@@ -20,9 +20,9 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, O
 
 use crate::mounts::{Below, Identity, MountError, identity_of, set_attributes};
 
-/// What no mount of a sandbox has: programs with another user's rights, and devices.
+/// Attributes of every mount of a sandbox: no set-user-ID programs and no devices.
 const PLAIN: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
-/// The same for what nothing is executed from.
+/// The same for mounts that nothing is executed from.
 const DATA: MountAttrFlags = PLAIN.union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
 /// For device nodes themselves.
 const DEVICE: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
@@ -52,9 +52,9 @@ pub enum RootError {
     /// The kernel refused.
     #[error("cannot {act} `{}`", path.display())]
     Refused {
-        /// What was to be done.
+        /// The operation.
         act: &'static str,
-        /// With what.
+        /// The path it was for.
         path: PathBuf,
         /// The kernel's answer.
         #[source]
@@ -63,7 +63,7 @@ pub enum RootError {
     /// The kernel is too old.
     #[error("this kernel cannot {act}; Linux 5.12 or newer can")]
     Kernel {
-        /// What it has no call for.
+        /// The operation that the kernel lacks.
         act: &'static str,
         /// The kernel's answer.
         #[source]
@@ -72,7 +72,7 @@ pub enum RootError {
     /// A source is another file or directory than the one that was meant.
     #[error("`{}` is not what it was when the sandbox was planned", path.display())]
     Changed {
-        /// Which.
+        /// The path of the source.
         path: PathBuf,
     },
 }
@@ -222,8 +222,8 @@ impl Root {
         lock_switches(&made, path)
     }
 
-    /// The processes as the old root shows them, with whatever hides parts of them there: whoever made the process
-    /// namespace did not give it to this process, which therefore cannot show it anew.
+    /// Shows the processes as the old root does, with everything that is masked there: this process does not own the
+    /// process namespace and therefore cannot mount it anew.
     ///
     /// # Errors
     /// Fails where the old root shows another namespace than this process's.
@@ -242,9 +242,9 @@ impl Root {
     /// A few devices without a machine behind them, and a place for terminals of the sandbox's own.
     ///
     /// # Errors
-    /// Fails if one of them is missing, or where user 0 is nobody: terminals need an owner.
+    /// Fails if one of them is missing, or if user 0 is not mapped: terminals need an owner.
     pub fn devices(&self, path: &Path) -> Result<(), RootError> {
-        // Whoever reads every file of one file system, as `find -xdev` does, expects none of these among them.
+        // A file system of its own, so that programs that stay on one file system, as `find -xdev` does, do not meet devices.
         self.own_file_system(path, 0o755)?;
         for name in DEVICES {
             let from = Path::new("/dev").join(name);
@@ -302,12 +302,12 @@ impl Root {
         rustix::process::chdir("/").map_err(refused("enter", path))
     }
 
-    /// Mounts on what is there, or on what is made for it.
+    /// Mounts on an existing file or directory, or on a new one.
     fn cover(&self, mount: &OwnedFd, path: &Path, kind: PointKind) -> Result<(), RootError> {
         if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
             let within = self.reach(parent)?;
             if self.is_own(parent) && make(within.as_fd(), name, kind).map_err(refused("make", path))? {
-                // Where nobody else writes, the name is what was made.
+                // Only this process writes to this directory, so the name still refers to what was just made.
                 attach(mount, within.as_fd(), name).map_err(refused("mount at", path))?;
                 self.forget(path);
                 return Ok(());
@@ -326,7 +326,7 @@ impl Root {
         Ok(())
     }
 
-    /// What is mounted over is no longer what its name means.
+    /// Forgets directories at and below `path`, which a new mount hides.
     fn forget(&self, path: &Path) {
         self.own.borrow_mut().retain(|known, _| !known.starts_with(path));
     }
@@ -505,7 +505,7 @@ fn attach(mount: &OwnedFd, below: BorrowedFd<'_>, path: &OsStr) -> Result<(), Er
 
 /// A file system in memory; without a size it may grow to half of the machine's.
 fn memory(mode: u32, size: Option<u64>) -> Result<OwnedFd, Errno> {
-    // Neither number may be 0, which means that there is no limit.
+    // Neither number may be 0, which would mean no limit.
     let bounds = size.map(|size| {
         let bytes = size.max(SMALLEST_MEMORY);
         (bytes.to_string(), (bytes / BYTES_PER_NAME).max(FEWEST_NAMES).to_string())

@@ -114,7 +114,7 @@ fn a_refused_mount_names_its_step() {
     assert!(command.spawn().is_err());
     // Where no namespace can be had, it ends a step earlier.
     assert!(matches!(preparation.failed_step(), Some(Step::Mount | Step::Namespaces)));
-    assert_eq!(preparation.failed_step(), None, "told once");
+    assert_eq!(preparation.failed_step(), None, "reported once");
 }
 
 /// Those of an overlay say something about a layer, and nothing about a file.
@@ -125,7 +125,7 @@ fn attributes_of_the_user_are_copied_and_others_are_not() {
     let [from, to] = &files;
     let flags = rustix::fs::XattrFlags::empty();
     if rustix::fs::fsetxattr(from, "user.note", b"mine", flags) == Err(Errno::OPNOTSUPP) {
-        // Nothing to copy, which is no error.
+        // There is nothing to copy, and the call succeeds.
         assert_eq!(copy_user_attributes(from.as_fd(), to.as_fd()), Ok(()));
         return;
     }

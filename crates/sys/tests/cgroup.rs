@@ -196,7 +196,7 @@ fn a_directory_that_only_looks_like_a_group_confirms_nothing() {
         assert_eq!(leaf.limits().unwrap().pids, LIMITS.pids, "it gives back what it was given");
         let refused = leaf.confirm(sleeper.pid(), &asked);
         assert!(matches!(refused, Err(CgroupError::Outside { .. })), "{refused:?}");
-        // Nobody may be killed for being named in a file of ours.
+        // A process must not be killed because a file in our directory names it.
         leaf.paths().for_each(|path| std::fs::remove_dir_all(path).unwrap());
     }
 }

@@ -30,7 +30,7 @@ fn guarded<T: Send + 'static>(
         match listener.receive() {
             Ok(call) => answer(&listener, &call),
             Err(Errno::NOENT) => {}
-            Err(_nobody_left) => break,
+            Err(_no_caller_left) => break,
         }
         if thread.is_finished() {
             break;
@@ -46,10 +46,10 @@ fn path(call: &Call) -> PathBuf {
 
 #[test]
 fn a_call_is_answered_carried_out_or_let_go_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let names = ["refused", "given", "continued"].map(|name| folder.path().join(name));
+    let directory = tempfile::tempdir().unwrap();
+    let names = ["refused", "given", "continued"].map(|name| directory.path().join(name));
     let [refused, given, continued] = names.clone();
-    let other = folder.path().join("other");
+    let other = directory.path().join("other");
     let mut number = 0;
     let found = guarded(
         move || names.map(|name| File::create(name).map(|mut file| file.write_all(b"x"))),
@@ -87,9 +87,9 @@ fn a_call_is_answered_carried_out_or_let_go_on() {
 
 /// Without anybody who answers, calls fail; those that the filter does not hand on go on.
 #[test]
-fn nothing_is_made_when_nobody_listens_any_more() {
-    let folder = tempfile::tempdir().unwrap();
-    let top = folder.path().to_owned();
+fn nothing_is_made_once_the_listener_is_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let top = directory.path().to_owned();
     std::fs::write(top.join("old"), "old").unwrap();
     let (give, take) = channel();
     let (gone, is_gone) = channel();
@@ -112,11 +112,11 @@ fn nothing_is_made_when_nobody_listens_any_more() {
     let (made, read) = thread.join().unwrap();
     assert_eq!(made, [Some(Errno::NOSYS.raw_os_error()); 5]);
     assert_eq!(read, "old");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
 #[test]
-fn memory_that_is_not_there_and_paths_without_an_end_are_told() {
+fn unmapped_memory_and_unterminated_paths_are_reported() {
     let own = rustix::thread::gettid().as_raw_pid();
     assert_eq!(notify::read_path(own, 8), Err(Errno::FAULT));
     let long = vec![b'a'; 8192];
@@ -142,8 +142,8 @@ fn whiteout(path: &Path) -> io::Result<()> {
 #[test]
 fn nothing_is_made_but_where_it_is_granted() {
     assert!(landlock::kernel_abi() >= landlock::MAKING_SINCE, "the lane needs a kernel with Landlock");
-    let folder = tempfile::tempdir().unwrap();
-    let top = folder.path().canonicalize().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let top = directory.path().canonicalize().unwrap();
     for name in ["project", "beside", "beside/deep"] {
         std::fs::create_dir(top.join(name)).unwrap();
     }

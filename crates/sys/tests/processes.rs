@@ -14,8 +14,8 @@ use belljar_sys::spawn::{Program, SpawnError, Step, Stream, Terminal};
 use belljar_sys::userns::{self, Reason, Switches, Userns};
 use rustix::process::{Pid, Signal};
 
-fn strings(words: &[&str]) -> Vec<CString> {
-    words.iter().map(|word| CString::new(*word).unwrap()).collect()
+fn strings(arguments: &[&str]) -> Vec<CString> {
+    arguments.iter().map(|argument| CString::new(*argument).unwrap()).collect()
 }
 
 fn program<'a>(file: &'a CStr, arguments: &'a [CString]) -> Program<'a> {

@@ -131,9 +131,9 @@ fn apart_no_process_reaches_into_another_and_a_debugger_starts_its_own() {
 #[test]
 fn whatever_the_arguments_the_table_decides() {
     let program = Filter::standard().unwrap().to_bytes();
-    let words = [0, 1, 2, 3, 16, 0x5412, 0x1000_0000, 0x2000_0000, 0x7e02_0000, u64::MAX, 1 << 32];
+    let values = [0, 1, 2, 3, 16, 0x5412, 0x1000_0000, 0x2000_0000, 0x7e02_0000, u64::MAX, 1 << 32];
     let triples =
-        || words.into_iter().flat_map(move |a| words.into_iter().flat_map(move |b| words.map(|c| (a, b, c))));
+        || values.into_iter().flat_map(move |a| values.into_iter().flat_map(move |b| values.map(|c| (a, b, c))));
     for number in (0..700).chain([0x3fff_ffff, u32::MAX]) {
         let about: Vec<_> = entries().filter(|entry| entry.number == i64::from(number)).collect();
         for (first, second, third) in triples() {
@@ -255,7 +255,7 @@ fn the_near_misses_are_let_through() {
 }
 
 #[test]
-fn the_other_doors_of_the_processor_are_shut() {
+fn the_other_call_interfaces_are_closed() {
     let filter = Filter::standard().unwrap();
     for number in [0u32, 39, 101, 157, 511, 547] {
         assert_eq!(judge(&filter, X86_64, 0x4000_0000 | number, [0; 6]), ENOSYS, "x32 {number}");
@@ -366,7 +366,7 @@ fn without_no_new_privileges_an_ordinary_user_cannot_install_it() {
 }
 
 #[test]
-fn a_filter_of_no_entries_still_guards_the_doors() {
+fn a_filter_of_no_entries_still_closes_other_call_interfaces() {
     let none: [Entry; 0] = [];
     let filter = Filter::from_entries(none.iter()).unwrap();
     assert_eq!(judge(&filter, X86_64, 0x4000_0027, [0; 6]), ENOSYS);

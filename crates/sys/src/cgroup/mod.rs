@@ -311,8 +311,8 @@ impl Leaf {
     }
 
     /// Makes sure that the limits reach a process: the kernel itself says which groups the process is in, those are
-    /// the leaf's, and they hold these limits now. What was written, and that writing worked, counts for nothing: a
-    /// directory that only looks like a group takes every number and limits nobody.
+    /// the leaf's, and they hold these limits now. A successful write proves nothing: a directory that only looks like a
+    /// group accepts every number and limits no process.
     ///
     /// # Errors
     /// Names the group that the process is not in, or the limit that is not held.
@@ -379,7 +379,7 @@ impl Leaf {
                 return Err(CgroupError::Survivors { path });
             }
             for pid in members {
-                // One that has ended in the meantime is what we want.
+                // An error means that the process has ended already.
                 rustix::process::kill_process(pid, Signal::KILL).ok();
             }
             self.directories.iter().for_each(|directory| directory.set(Motion::Thawed));

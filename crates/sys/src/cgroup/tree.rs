@@ -69,13 +69,13 @@ fn v2_parent(hierarchy: &Hierarchy, needed: &[Controller]) -> Option<PathBuf> {
     groups.map(Path::to_owned).find(|group| {
         let control = group.join("cgroup.subtree_control");
         needed.iter().all(|controller| {
-            let given = || words(&control).iter().any(|word| word == controller.name());
+            let given = || controllers(&control).iter().any(|name| name == controller.name());
             given() || (std::fs::write(&control, format!("+{}", controller.name())).is_ok() && given())
         })
     })
 }
 
-fn words(file: &Path) -> Vec<String> {
+fn controllers(file: &Path) -> Vec<String> {
     // A file that cannot be read names no controller.
     let text = std::fs::read_to_string(file).unwrap_or_default();
     text.split_whitespace().map(str::to_owned).collect()
@@ -215,7 +215,7 @@ impl GroupDirectory {
         Ok(())
     }
 
-    /// Whether the kernel refused or killed something for a limit of this group. What cannot be read says nothing.
+    /// Whether the kernel refused or killed something for a limit of this group; false if the counters cannot be read.
     pub(super) fn reached(&self, controller: Controller) -> bool {
         let rules = match &self.version {
             Version::V1(own) => *own == controller,
@@ -304,7 +304,7 @@ fn is_gone(cause: &std::io::Error) -> bool {
         || cause.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
 }
 
-/// The kernel counts in pages and would round down without a word. How large one is differs from machine to machine.
+/// The kernel counts in pages, whose size differs between machines, and would round down silently.
 fn pages(bytes: u64) -> String {
     let page = rustix::param::page_size() as u64;
     (bytes / page * page).to_string()

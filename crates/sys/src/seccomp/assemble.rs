@@ -120,12 +120,12 @@ impl Backwards {
         self.push(JUMP, distance as u32, 0, 0)
     }
 
-    /// Loads a word, and goes on with what was made last.
+    /// Loads 32 bits, and goes on with what was made last.
     fn load(&mut self, from: u32) -> Place {
         self.push(LOAD, from, 0, 0)
     }
 
-    /// Calls of x32 share the architecture and are told apart by their number.
+    /// Calls of x32 share the architecture and differ by their number.
     #[cfg(target_arch = "x86_64")]
     fn foreign_guard(&mut self, native: Place) {
         const X32_BIT: u32 = 0x4000_0000;

@@ -4,14 +4,14 @@
 //! answer is `EPERM`, or `ENOSYS` where a library then takes the older way (`clone3`, whose flags a filter cannot see,
 //! so that the C library falls back to `clone`).
 //!
-//! Before it stands a guard against the two other doors of an x86-64 kernel, where the numbers mean other calls:
-//! - **i386** (`int 0x80`, 32-bit programs): the process is ended with `SIGSYS`. Nothing sensible can be answered
-//!   to a program whose calls we do not judge, and one that is killed is seen.
+//! It first rejects the two other call interfaces of an x86-64 kernel, where the numbers mean other calls:
+//! - **i386** (`int 0x80`, 32-bit programs): the process is ended with `SIGSYS`. There is no sensible errno for a
+//!   program whose calls the filter does not judge, and a killed process is noticed.
 //! - **x32** (bit 30 of the number): `ENOSYS`, which is what a kernel built without x32 says. There are no x32
 //!   programs to serve, and a process that tries the number learns nothing.
 //!
-//! The filter refuses what is known to be dangerous and lets the rest through; the walls that hold files and
-//! network are the namespaces. [`kept`] lists calls that look as if they should be refused, and why they are not.
+//! The filter refuses what is known to be dangerous and lets the rest through; files and network are isolated by
+//! namespaces. [`kept`] lists calls that look as if they should be refused, and why they are not.
 
 mod assemble;
 pub mod calls;

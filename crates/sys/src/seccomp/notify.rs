@@ -73,7 +73,7 @@ pub struct Call {
 /// What a call is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// It goes on as if nobody had been asked. Its arguments may have changed since.
+    /// The kernel carries it out as if there were no listener. Its arguments may have changed since.
     Continue,
     /// It succeeds with this value, without having been made.
     Value(i64),
@@ -224,7 +224,7 @@ const PAGE: usize = 4096;
 /// A path in the memory of another thread, without its end.
 ///
 /// # Errors
-/// `EFAULT` where there is no such memory, `ENAMETOOLONG` as the kernel would say it, `EPERM` where it may not be read.
+/// `EFAULT` if the memory is not mapped, `ENAMETOOLONG` as the kernel would say it, `EPERM` if it may not be read.
 pub fn read_path(thread: i32, address: u64) -> Result<Vec<u8>, Errno> {
     let mut path = vec![0; LONGEST_PATH];
     let mut length = 0;

@@ -11,7 +11,7 @@ pub struct Entry {
     pub number: i64,
     /// Under which arguments it is refused.
     pub when: When,
-    /// What the caller is told.
+    /// The answer to the caller.
     pub answer: Answer,
     /// Why it is refused.
     pub why: &'static str,
@@ -58,19 +58,19 @@ pub enum Is {
     },
 }
 
-/// What the caller of a refused call is told.
+/// The answer to the caller of a refused call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// `EPERM`.
     NotPermitted,
-    /// `ENOSYS`, so that a library takes the older way.
+    /// `ENOSYS`, so that a library falls back to the older call.
     NotImplemented,
     /// The holder of the filter's listener is asked.
     Ask,
 }
 
 impl Answer {
-    /// The errno of the answer; none where somebody is asked for it.
+    /// The errno of the answer; `None` if the listener decides.
     #[must_use]
     pub const fn errno(self) -> Option<Errno> {
         match self {
@@ -92,8 +92,8 @@ pub fn apart_entries() -> impl Iterator<Item = &'static Entry> {
     entries().chain(APART.iter())
 }
 
-/// Calls that make, open for writing, move or shorten a file, for a filter with a listener; and `openat2`, which
-/// whoever answers needs and nobody else has ([`entries`] refuses it).
+/// Calls that create, open for writing, move or truncate a file, for a filter with a listener; and `openat2`, which only
+/// the threads that answer may use ([`entries`] refuses it).
 pub fn guard_entries() -> impl Iterator<Item = &'static Entry> {
     GUARD.iter().chain(GUARD_OLD).chain(SETUID.iter().filter(|entry| entry.number == libc::SYS_openat2))
 }
@@ -226,7 +226,7 @@ const NAMESPACES: &[Entry] = &[
     refuse("setns", libc::SYS_setns, "entering a namespace leaves the sandbox"),
 ];
 
-const MOUNT_WHY: &str = "the mounts are the walls";
+const MOUNT_WHY: &str = "mounts isolate the file system";
 
 const MOUNTS: &[Entry] = &[
     refuse("mount", libc::SYS_mount, MOUNT_WHY),
@@ -255,7 +255,7 @@ const HANDLE_WHY: &str = "file handles open files by number, past every mount";
 const OPEN_TREE_ATTR: i64 = 467;
 
 /// Inside, set-user-ID bits have no effect; on the host the file is the user's, and the bit counts.
-const SETUID_WHY: &str = "a file left in the project would run on the host as its owner, whoever starts it";
+const SETUID_WHY: &str = "a file left in the project would run on the host with its owner's rights for every user";
 const S_ISUID: i32 = libc::S_ISUID as i32;
 /// Without `O_DIRECTORY`, which is part of the flag as programs know it.
 const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;
@@ -279,7 +279,7 @@ const SETUID: &[Entry] = &[
     },
 ];
 
-const KEYS_WHY: &str = "keys cross namespaces, and the key service has been a door before";
+const KEYS_WHY: &str = "keys cross namespaces, and the key service has had exploitable bugs";
 
 const KEYS: &[Entry] = &[
     refuse("add_key", libc::SYS_add_key, KEYS_WHY),
@@ -370,7 +370,7 @@ const PROCESSOR: &[Entry] = &[];
 
 const MAKES_WHY: &str = "makes a name, or writes to a file, that the host may execute later";
 
-/// Opening only to read is let through; so is opening for a path alone, which is told by none of these bits.
+/// Opening only to read is let through; so is `O_PATH`, which sets none of these bits.
 const WRITES: u32 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | TMPFILE) as u32;
 
 const fn ask(call: &'static str, number: i64) -> Entry {

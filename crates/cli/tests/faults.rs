@@ -266,9 +266,9 @@ fn a_decider_that_fails_leaves_the_question_open() {
         (allow, None),
         ("exit 3", Some("`exit 3` ")),
         ("read l; kill -9 $$", Some("ended without an answer")),
-        (r#"read l; echo '{"id":"2","behavior":"allow"}'; cat"#, Some("must name the id \"1\"")),
-        (r#"read l; echo '{"behavior":"allow"}'; cat"#, Some("must name the id \"1\"")),
-        ("read l; echo allow; cat", Some("no JSON object")),
+        (r#"read l; echo '{"id":"2","behavior":"allow"}'; cat"#, Some("wrong id: expected \"1\"")),
+        (r#"read l; echo '{"behavior":"allow"}'; cat"#, Some("wrong id: expected \"1\"")),
+        ("read l; echo allow; cat", Some("not a JSON object")),
         (r#"read l; echo '{"id":"1","behavior":"allow","and":1}'; cat"#, Some("no member \"and\"")),
         (r"read l; printf '\377\n'; cat", Some("not UTF-8")),
         ("read l; head -c 2000000 /dev/zero; cat", Some("a line that is too long")),
@@ -323,8 +323,8 @@ fn an_answer_in_a_directory_must_be_one_to_the_question() {
         "greet(); take(); ask(); heard(); text('All done.'); result(); idle()\nwhile heard() is not None: pass",
     );
     for (number, reply, said) in [
-        (1, r#"{"id": "another", "behavior": "allow"}"#, "must name the id"),
-        (2, "allow", "no JSON object"),
+        (1, r#"{"id": "another", "behavior": "allow"}"#, "wrong id"),
+        (2, "allow", "not a JSON object"),
         (3, "", "in 1 s"),
     ] {
         let directory = format!("questions-{number}");

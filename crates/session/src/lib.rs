@@ -2,8 +2,8 @@
 //!
 //! [`Harnesses`] knows what each kind wants on its command line, in its files and in its environment. The conversation
 //! itself has no clock, socket or process in it: a [`Decoder`] turns bytes into frames, a [`Machine`] turns frames and
-//! commands into outputs, and deciders ([`decider`]) turn its questions into answers. Whoever runs the agent moves the
-//! bytes and tells the time.
+//! commands into outputs, and deciders ([`decider`]) turn its questions into answers. The caller, which runs
+//! the agent, moves the bytes and keeps the time.
 
 mod codec;
 pub mod decider;

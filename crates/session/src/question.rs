@@ -1,4 +1,4 @@
-//! What the agent asks, and what can be answered.
+//! The agent's questions and the possible answers.
 
 use belljar_contract::{
     AfterDeny, AgentRequest, AskedQuestion, DialogReply, DialogRequest, ElicitationReply, ElicitationRequest,
@@ -13,19 +13,15 @@ pub enum Question {
     Permission(PermissionRequest),
     /// The agent asks the user, one thing or several at once.
     Choice {
-        /// The tool's call.
         request: PermissionRequest,
-        /// What is asked, each with another text.
+        /// The questions; no two have the same text.
         questions: Vec<AskedQuestion>,
     },
-    /// The agent asks the user in a way that cannot be answered; it can be refused.
+    /// The agent asks the user in a form that belljar cannot read; it can only be refused.
     Unreadable {
-        /// The tool's call.
         request: PermissionRequest,
-        /// Why it cannot.
         why: String,
     },
-    /// A hook fired.
     Hook(HookCall),
     /// A message for an MCP server that is served from outside this crate.
     Mcp(McpMessage),
@@ -35,20 +31,18 @@ pub enum Question {
     Dialog(DialogRequest),
 }
 
-/// An answer, who gave it and why.
+/// An answer with its source and reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// What.
     pub value: AnswerValue,
-    /// Who.
     pub by: By,
-    /// Why, in a line.
+    /// The reason, in one line.
     pub reason: String,
-    /// How far a permission to fetch reaches, where a rule says so.
+    /// The scope of a permission to fetch, if a rule sets one.
     pub grant: Option<Grant>,
 }
 
-/// Who decided.
+/// The source of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
     /// A rule of the scenario.
@@ -57,57 +51,53 @@ pub enum By {
     Policy,
     /// An answer on the command line.
     CommandLine,
-    /// The scenario's way with tools that no rule names.
+    /// The scenario's setting for tools that no rule names.
     Parity,
-    /// The first option, for want of a better.
+    /// The first option, because nothing else answered.
     First,
-    /// A program beside belljar.
+    /// An external program.
     External,
-    /// A model beside the agent's.
+    /// A model other than the agent's.
     Model,
-    /// A person.
     Person,
     /// belljar itself: a registered hook or a declared server.
     Belljar,
 }
 
-/// How far a permission to fetch from a domain reaches.
+/// The scope of a permission to fetch from a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant {
-    /// This one address.
+    /// This URL only.
     Once,
-    /// All of the domain.
+    /// The whole domain.
     Domain,
 }
 
-/// What is answered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AnswerValue {
     /// The tool may run.
     Allow {
-        /// With another input than the agent's.
+        /// A replacement for the agent's input.
         input: Option<Map<String, Value>>,
-        /// Suggestions of the agent's that are taken.
+        /// The suggested permission changes to accept.
         permissions: Vec<Value>,
     },
-    /// It may not.
+    /// The tool may not run.
     Deny {
-        /// What the model is told; not empty.
+        /// The message to the model; must not be empty.
         message: String,
-        /// And then?
         then: AfterDeny,
     },
-    /// One for each question, in their order.
+    /// One answer for each question, in order.
     Choices(Vec<Chosen>),
-    /// What a hook says.
     Hook(HookReply),
-    /// A JSON-RPC response; none to a notification.
+    /// A JSON-RPC response; `None` for a notification.
     Mcp(Option<Value>),
-    /// What an MCP server is told.
+    /// The reply to an MCP server.
     Elicitation(ElicitationReply),
     /// How the dialog ended.
     Dialog(DialogReply),
-    /// That there is no answer; the agent is told so.
+    /// There is no answer; the agent receives this error.
     Error(String),
 }
 
@@ -116,63 +106,47 @@ pub enum AnswerValue {
 pub enum Chosen {
     /// Labels of its options.
     Labels(Vec<String>),
-    /// Words of one's own.
+    /// Text other than an option's label.
     Text(String),
 }
 
-/// Why an answer does not answer the question.
+/// Why an answer is not valid for its question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// It answers something else.
     #[error("a question about {question} cannot be answered with {answer}")]
     Mismatch {
-        /// What was asked.
         question: &'static str,
-        /// What was answered.
         answer: &'static str,
     },
-    /// A refusal without a word would reach the model as an error of the protocol.
-    #[error("a refusal needs a message")]
+    /// A denial without a message would reach the model as a protocol error.
+    #[error("the message of a denial must not be empty")]
     EmptyMessage,
-    /// Rules that nobody suggested.
-    #[error("a change of permissions must be one that the agent suggested")]
+    #[error("the answer changes permissions in a way that the agent did not suggest")]
     NotSuggested,
-    /// Not one answer for each question.
-    #[error("{wanted} questions were asked and {given} answers given")]
+    #[error("expected {wanted} answers, one for each question, found {given}")]
     Count {
-        /// Questions.
         wanted: usize,
-        /// Answers.
         given: usize,
     },
-    /// A label that is none.
     #[error("{question:?} has no option {label:?}")]
     NoSuchLabel {
-        /// The question.
         question: String,
-        /// The label.
         label: String,
     },
-    /// Too many labels, or none.
-    #[error("{question:?} takes {takes}, {given} were given")]
+    #[error("{question:?} takes {takes} of its options, found {given}")]
     LabelCount {
-        /// The question.
         question: String,
-        /// How many it takes.
         takes: &'static str,
-        /// How many there are.
         given: usize,
     },
-    /// Nothing in it.
     #[error("the answer to {question:?} is empty")]
     EmptyText {
-        /// The question.
         question: String,
     },
 }
 
 impl By {
-    /// Everyone who can answer.
+    /// All sources.
     pub const ALL: [Self; 9] = [
         Self::Scenario,
         Self::Policy,
@@ -185,7 +159,7 @@ impl By {
         Self::Belljar,
     ];
 
-    /// As it is recorded.
+    /// The name in records.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -201,7 +175,7 @@ impl By {
         }
     }
 
-    /// Whether the same question will get the same answer another time.
+    /// Whether the same question always gets the same answer.
     #[must_use]
     pub const fn is_reproducible(self) -> bool {
         match self {
@@ -212,7 +186,7 @@ impl By {
 }
 
 impl Question {
-    /// What the agent wants to know; nothing for what it should not have asked.
+    /// The question of a control request; an error for one that belljar does not support.
     pub(crate) fn from_request(request: AgentRequest) -> Result<Self, (String, String)> {
         Ok(match request {
             AgentRequest::CanUseTool(request) => match request.questions() {
@@ -232,7 +206,7 @@ impl Question {
         })
     }
 
-    /// The call of a tool that it is about.
+    /// The tool call in question.
     #[must_use]
     pub fn tool_request(&self) -> Option<&PermissionRequest> {
         match self {
@@ -243,7 +217,7 @@ impl Question {
         }
     }
 
-    /// What it is about, in a word or two.
+    /// The kind of question, for messages.
     #[must_use]
     pub const fn about(&self) -> &'static str {
         match self {
@@ -257,11 +231,11 @@ impl Question {
         }
     }
 
-    /// The reply that carries an answer.
+    /// The reply to the agent that carries an answer.
     ///
     /// # Errors
-    /// When the answer does not fit. The agent takes most such answers for something else without a word, so they
-    /// are caught here.
+    /// If the answer is not valid for the question. The agent silently misreads most such answers, so they are rejected
+    /// here.
     pub fn reply(&self, value: &AnswerValue) -> Result<Reply, AnswerError> {
         let mismatch = || AnswerError::Mismatch { question: self.about(), answer: value.about() };
         match (self, value) {
@@ -311,7 +285,7 @@ impl Question {
 }
 
 impl AnswerValue {
-    /// What was chosen or said, one for each question of a choice.
+    /// The labels or text of the answer, one for each question of a choice.
     pub(crate) fn chosen(&self) -> Vec<String> {
         match self {
             Self::Choices(chosen) => chosen
@@ -331,7 +305,7 @@ impl AnswerValue {
         }
     }
 
-    /// What it is, in a word or two.
+    /// The kind of answer, for messages.
     #[must_use]
     pub const fn about(&self) -> &'static str {
         match self {
@@ -414,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_answers_is_in_the_list() {
+    fn every_source_is_in_the_list() {
         let all: Vec<By> = std::iter::successors(Some(By::Scenario), |by| after(*by)).collect();
         assert_eq!(all, By::ALL);
     }

@@ -203,7 +203,7 @@ fn answer_in(question: &Question, body: &Value) -> AnswerValue {
     }
 }
 
-/// What the recorded machine was told before it began.
+/// The settings of the recorded conversation.
 fn config(name: &str) -> MachineConfig {
     match name {
         "hooks" => MachineConfig {

@@ -1,6 +1,6 @@
 //! Bytes of the agent's output, to lines, to frames; and frames to lines for its input.
 //!
-//! Nothing is lost in silence: whatever is no frame comes out as an item of its own, as evidence.
+//! Nothing is dropped silently: a line that is not a frame becomes an item of its own, as evidence.
 
 use belljar_contract::{Frame, Outbound};
 
@@ -22,18 +22,17 @@ pub struct Decoder {
 /// One line of the agent's output.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
-    /// A frame.
     Frame(Box<Frame>),
-    /// A line that is no frame.
+    /// A line that is not a frame.
     Noise {
         /// The line without its end, as it came.
         line: Vec<u8>,
-        /// Why it is none.
+        /// Why it is not a frame.
         why: String,
     },
     /// A line that was too long to be kept.
     Oversized {
-        /// Its first bytes.
+        /// The first bytes of the line.
         head: Vec<u8>,
         /// How long it was.
         bytes: u64,
@@ -41,7 +40,7 @@ pub enum Item {
     /// What stood after the last line end when the output ended. The agent ends its lines, so this was cut off, and
     /// even if it reads as a frame it is not taken for one.
     CutOff {
-        /// What is there.
+        /// The bytes of the unfinished line.
         line: Vec<u8>,
     },
 }
@@ -72,7 +71,7 @@ impl Decoder {
         items
     }
 
-    /// The output ended.
+    /// Ends the output, and returns the unfinished line if there is one.
     #[must_use]
     pub fn finish(mut self) -> Option<Item> {
         if self.skipped.is_some() {
@@ -117,7 +116,7 @@ impl Decoder {
     }
 }
 
-/// The line for a frame, with its end. The agent dies of a line that is no JSON, and trusts every line that is.
+/// The frame as a line with its newline. The agent exits on a line that is not JSON, and trusts every line that is.
 #[must_use]
 pub fn encode(frame: &Outbound) -> Vec<u8> {
     let mut line = frame.to_json().to_string().into_bytes();

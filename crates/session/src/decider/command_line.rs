@@ -3,29 +3,21 @@
 use super::rule::Rule;
 use belljar_contract::{Letters, Pattern};
 
-/// Why an argument is no answer.
+/// Errors of [`parse_answer_flag`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerFlagError {
-    /// It has no `=`, or nothing beside it.
-    #[error("an answer is `PATTERN=CHOICE`, this is {text:?}")]
-    Form {
-        /// What was given.
-        text: String,
-    },
-    /// Its pattern cannot be used.
+    /// There is no `=`, or nothing on one side of it.
+    #[error("expected `PATTERN=CHOICE`, found {text:?}")]
+    Form { text: String },
+    /// The pattern does not compile.
     #[error("{text:?}: {why}")]
-    Pattern {
-        /// What was given.
-        text: String,
-        /// Why not.
-        why: String,
-    },
+    Pattern { text: String, why: String },
 }
 
-/// Reads one `--answer`. The first `=` that no backslash precedes ends the pattern.
+/// Parses one `--answer`. The first `=` without a backslash before it ends the pattern.
 ///
 /// # Errors
-/// When it is none.
+/// If the text is not `PATTERN=CHOICE`, or the pattern is invalid.
 pub fn parse_answer_flag(text: &str) -> Result<Rule, AnswerFlagError> {
     let form = || AnswerFlagError::Form { text: text.to_owned() };
     let at =

@@ -149,7 +149,7 @@ fn parity_and_first() {
 }
 
 #[test]
-fn every_fault_of_a_policy_is_told_with_its_place() {
+fn every_fault_of_a_policy_is_reported_with_its_place() {
     let faults = policy(&json!({"answers": [
         7,
         {},
@@ -187,7 +187,7 @@ fn every_fault_of_a_policy_is_told_with_its_place() {
             "/answers/6/choose/2: expected a label or a position, found a table",
             "/answers/6/choose/3: expected a label, found an empty one",
             "/answers/7/answer: expected an answer, found an empty one",
-            "/answers/8: a rule has one of `choose`, `answer`, `decide` and `allow_if`, this has `choose` and `decide`",
+            "/answers/8: expected one of `choose`, `answer`, `decide` and `allow_if` in a rule, found `choose` and `decide`",
             "/answers/9/else: unknown key `else` in a rule with `choose`",
             "/answers/10/decide: expected a decision, found `perhaps`",
             "/answers/11/allow_if: expected `)`, found the end",
@@ -336,12 +336,12 @@ fn programs_are_asked_and_held_to_the_question() {
     assert_eq!(reply.0.value, AnswerValue::Choices(expected));
     assert_eq!(reply.0.by, By::External);
     for (line, problem) in [
-        ("", "no JSON object"),
-        ("[]", "no JSON object"),
-        (r#"{"answers": {"Which?": 1, "Sizes?": 1}}"#, "must name the id \"q-1\", it names null"),
+        ("", "not a JSON object"),
+        ("[]", "not a JSON object"),
+        (r#"{"answers": {"Which?": 1, "Sizes?": 1}}"#, "wrong id: expected \"q-1\", found null"),
         (r#"{"id": "q-2", "answers": {"Which?": 1, "Sizes?": 1}}"#, "it names \"q-2\""),
         (r#"{"id": 1, "answers": {}}"#, "it names 1"),
-        (r#"{"id": "q-1", "answers": {"Which?": "first", "Sizes?": 1}}"#, "a choice does not fit"),
+        (r#"{"id": "q-1", "answers": {"Which?": "first", "Sizes?": 1}}"#, "invalid choice"),
         (r#"{"id": "q-1", "answers": {"Which?": 1}}"#, "\"Sizes?\": expected a label"),
         (r#"{"id": "q-1", "answers": {"Which?": 1, "Sizes?": 1, "Z?": 1}}"#, "\"Z?\": this was not asked"),
         (r#"{"id": "q-1", "answers": {"Which?": 1, "Sizes?": 1}, "x": 1}"#, "no member \"x\""),
@@ -416,7 +416,7 @@ fn fuzz_answer_policy() {
             Ok(rules) => {
                 let scripted = Scripted::default().with(rules, By::Policy);
                 for question in [&asked, &bash] {
-                    // Whatever a rule answers, the agent can be told.
+                    // Every answer of a rule can be sent to the agent.
                     if let Decision::Answered(answer) = scripted.decide(question) {
                         assert!(question.reply(&answer.value).is_ok(), "{rule:?}");
                     }

@@ -1,84 +1,58 @@
-//! Deciders that are programs: what they are asked and what they may reply, a JSON object a line. Starting, feeding
-//! and ending such a program is not done here.
+//! The protocol of external deciders: requests and replies, one JSON object a line. The caller starts the program, writes
+//! to it and ends it.
 
 use super::label::{LabelError, LabelReading, choose};
 use crate::question::{Answer, AnswerValue, By, Grant, Question};
 use belljar_contract::{AfterDeny, DialogReply, ElicitationReply};
 use serde_json::{Map, Value, json};
 
-/// What is kept of the conversation so far, in characters from its end.
+/// Characters of the transcript that are sent, counted from its end.
 const CONTEXT: usize = 1000;
 
-/// Bytes of a reply.
+/// Maximum size of a reply, in bytes.
 const LONGEST_REPLY: usize = 1024 * 1024;
 
-/// A question on its way to a program.
+/// A question for a program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExternalRequest<'a> {
-    /// What the reply must name.
+    /// The id that the reply must repeat.
     pub id: &'a str,
-    /// The run.
     pub run: &'a str,
-    /// What was said so far; its end is passed on.
+    /// The conversation so far; only its end is sent.
     pub transcript: &'a str,
-    /// The question.
     pub question: &'a Question,
 }
 
-/// A reply of a program, understood.
+/// The answer in a program's reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExternalReply(pub Answer);
 
-/// Why a reply is none. Each of these ends the conversation with the program: it cannot be known what it meant.
+/// Why a reply is invalid. Any of these ends the program: what it meant cannot be known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
-    /// Too much.
-    #[error("a reply has at most {LONGEST_REPLY} bytes, this one has {bytes}")]
-    TooLong {
-        /// How much.
-        bytes: usize,
-    },
-    /// Not a JSON object.
-    #[error("the reply is no JSON object: {why}")]
-    Syntax {
-        /// Why not.
-        why: String,
-    },
-    /// An answer to something else, or to nothing.
-    #[error("the reply must name the id {expected:?}, it names {found}")]
+    #[error("the reply has {bytes} bytes, more than the maximum of {LONGEST_REPLY}")]
+    TooLong { bytes: usize },
+    #[error("the reply is not a JSON object: {why}")]
+    Syntax { why: String },
+    #[error("the reply has the wrong id: expected {expected:?}, found {found}")]
     WrongId {
-        /// What was asked.
         expected: String,
-        /// What was answered, as JSON.
+        /// The id of the reply, as JSON; `null` if there is none.
         found: String,
     },
-    /// A member too many.
-    #[error("a reply to this question has no member {key:?}")]
-    UnknownMember {
-        /// Which.
-        key: String,
-    },
-    /// A member too few, or of the wrong kind.
+    #[error("unknown member {key:?} in the reply")]
+    UnknownMember { key: String },
+    /// A member is missing or has the wrong type.
     #[error("{member:?}: {why}")]
-    Member {
-        /// Which.
-        member: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// A label that is none.
-    #[error("a choice does not fit")]
+    Member { member: String, why: String },
+    #[error("invalid choice in the reply")]
     Label(#[source] LabelError),
-    /// No program is asked this.
-    #[error("a question about {about} is not for a program")]
-    NotForPrograms {
-        /// What about.
-        about: &'static str,
-    },
+    #[error("a question about {about} cannot be answered by a program")]
+    NotForPrograms { about: &'static str },
 }
 
 impl ExternalRequest<'_> {
-    /// The line for the program, without its end; nothing for what no program is asked.
+    /// The request as a line without its newline; `None` for questions that programs are not asked.
     #[must_use]
     pub fn to_line(&self) -> Option<String> {
         let (kind, asked, example) = asked(self.question)?;
@@ -96,10 +70,10 @@ impl ExternalRequest<'_> {
         Some(line.to_string())
     }
 
-    /// Reads the reply to this request.
+    /// Parses the reply to this request.
     ///
     /// # Errors
-    /// When it is not exactly one.
+    /// If the reply is invalid, or has another request's id or an unknown member.
     pub fn read_reply(&self, line: &str) -> Result<ExternalReply, ReplyError> {
         if line.len() > LONGEST_REPLY {
             return Err(ReplyError::TooLong { bytes: line.len() });
@@ -107,7 +81,7 @@ impl ExternalRequest<'_> {
         let value: Value =
             serde_json::from_str(line).map_err(|error| ReplyError::Syntax { why: error.to_string() })?;
         let Value::Object(mut members) = value else {
-            return Err(ReplyError::Syntax { why: "it is something else".to_owned() });
+            return Err(ReplyError::Syntax { why: "it is another type of value".to_owned() });
         };
         let id = members.remove("id").unwrap_or_default();
         if id != json!(self.id) {
@@ -124,7 +98,7 @@ impl ExternalRequest<'_> {
     }
 }
 
-/// Kind, members and an example of a reply.
+/// The kind of the question, its members in the request, and an example of a reply.
 fn asked(question: &Question) -> Option<(&'static str, Value, Value)> {
     Some(match question {
         Question::Choice { questions, .. } => {
@@ -206,7 +180,7 @@ impl Members {
                 let input = self.optional_object("updatedInput")?;
                 let grant = match self.take("grant") {
                     Value::Null => None,
-                    _ if !tool.starts_with("webfetch:") => return Err(member("grant", "this is no fetch")),
+                    _ if !tool.starts_with("webfetch:") => return Err(member("grant", "only a `WebFetch` call can have a grant")),
                     Value::String(word) if word == "once" => Some(Grant::Once),
                     Value::String(word) if word == "domain" => Some(Grant::Domain),
                     _ => return Err(member("grant", "expected `once` or `domain`")),

@@ -1,34 +1,33 @@
-//! From an answer as it is written to the label that it means.
+//! Matches a written answer to the labels of a question.
 
 use crate::question::Chosen;
 use belljar_contract::{AskedOption, AskedQuestion, nearest};
 
-/// What some tools append to the option they would take.
+/// Suffix that some tools append to the option that they recommend.
 const RECOMMENDED: &str = "(recommended)";
 
-/// Marks that may follow a label's first words.
+/// Punctuation that may follow the first words of a label.
 const BOUNDARIES: [char; 5] = [':', '(', ',', '—', '–'];
 
-/// How freely labels are read.
+/// How strictly labels are matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelReading {
-    /// Written before the question was seen: the word `first`, and the first words of a label, will do.
+    /// The answer was written before the question was known: `first` and the first words of a label match too.
     Scripted,
-    /// Written with the question at hand.
+    /// The answer was given with the question at hand.
     External,
 }
 
-/// Why a text means no label.
+/// Why an answer matches no label.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LabelError {
     #[error("{question:?} has no option {wanted:?}; it has {}{}", list(.labels), .nearest.as_ref().map(|near| format!("; did you mean {near:?}?")).unwrap_or_default())]
     NoSuch { question: String, wanted: String, labels: Vec<String>, nearest: Option<String> },
-    #[error("{wanted:?} means several options of {question:?}: {}", list(.labels))]
+    #[error("{wanted:?} matches several options of {question:?}: {}", list(.labels))]
     Ambiguous { question: String, wanted: String, labels: Vec<String> },
-    /// Several were chosen where one can be.
     #[error("{question:?} takes one option, {given} were chosen")]
     OneOnly { question: String, given: usize },
-    #[error("nothing is chosen for {question:?}")]
+    #[error("no option was chosen for {question:?}")]
     Nothing { question: String },
 }
 
@@ -36,10 +35,10 @@ fn list(labels: &[String]) -> String {
     labels.iter().map(|label| format!("{label:?}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The labels that are meant. A question without options takes the words as they are.
+/// The labels that an answer matches. For a question without options it is the text itself.
 ///
 /// # Errors
-/// When a word means no label, or not one of them.
+/// If an answer matches no label or several.
 pub fn choose(asked: &AskedQuestion, wanted: &[String], reading: LabelReading) -> Result<Chosen, LabelError> {
     let question = || asked.question.clone();
     if wanted.is_empty() {
@@ -98,7 +97,7 @@ fn label(asked: &AskedQuestion, wanted: &str, reading: LabelReading) -> Result<S
     }
 }
 
-/// The one option that fits; several with one label are one.
+/// The only option that matches; options with the same label count as one.
 fn unique(
     asked: &AskedQuestion,
     wanted: &str,

@@ -1,9 +1,9 @@
-//! Who answers the agent's questions.
+//! Deciders, which answer the agent's questions.
 //!
-//! A chain of deciders is asked in order; the first that has an opinion answers, and says why. One that has an opinion
-//! but cannot form it (a label that does not exist, an expression that does not fit the input) stops the chain: the
-//! question must not fall through to a more generous one. A question without an answer comes back with the lines to paste
-//! that would answer it. A new kind of decider is a file beside this one and a line below.
+//! The deciders of a chain are asked in order; the first that can answer does, and gives its reason. If a decider's rule
+//! matches a question but cannot be evaluated (its label does not exist, its expression does not fit the input), the chain
+//! stops: the question must not fall through to a more permissive decider. For a question without an answer the chain
+//! returns rules to paste that would answer it. To add a kind of decider, add a file beside this one and a line below.
 
 mod command_line;
 mod expression;
@@ -31,23 +31,22 @@ pub use scripted::{Scripted, SourcedRule};
 
 use crate::question::{Answer, Question};
 
-/// Someone who may have an answer.
+/// A source of answers.
 pub trait Decider {
-    /// What it makes of a question.
+    /// Answers the question, passes it on or fails.
     fn decide(&self, question: &Question) -> Decision;
 }
 
-/// What a decider makes of a question.
+/// The result of asking one decider.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// This is the answer.
     Answered(Answer),
-    /// Ask the next. A note says what was nearly an answer.
+    /// The next decider is asked. A note says which rule nearly matched.
     NoOpinion {
-        /// For the one who reads why the question stayed open.
+        /// Shown to the user if the question stays unanswered.
         note: Option<String>,
     },
-    /// The question is this decider's, and it cannot answer it. Nobody else is asked.
+    /// A rule of this decider matches but cannot be evaluated. No further decider is asked.
     Broken { why: String },
 }
 
@@ -55,15 +54,15 @@ pub enum Decision {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no decider answered a question about {about}")]
 pub struct Unanswered {
-    /// What it was about.
+    /// The subject of the question.
     pub about: &'static str,
-    /// What the deciders had to say, in their order.
+    /// The notes of the deciders, in their order.
     pub notes: Vec<String>,
-    /// Lines for the `answers` of a scenario that would answer it, where there are any.
+    /// Lines for the `answers` of a scenario that would answer the question, if any.
     pub paste: Option<String>,
 }
 
-/// Deciders in their order.
+/// A chain of deciders.
 #[derive(Default)]
 pub struct Chain(Vec<Box<dyn Decider>>);
 
@@ -74,10 +73,10 @@ impl Chain {
         self
     }
 
-    /// The first answer.
+    /// Returns the first answer.
     ///
     /// # Errors
-    /// When there is none; with what would help.
+    /// If no decider answers, with their notes and rules that would help.
     pub fn decide(&self, question: &Question) -> Result<Answer, Unanswered> {
         let mut notes = Vec::new();
         for decider in &self.0 {

@@ -1,52 +1,46 @@
-//! A model that answers the agent's questions: what it is asked and what it may reply. Sending is not done here.
+//! A model as decider: its prompt and the form of its reply. The caller sends the request.
 
 use crate::question::Chosen;
 use belljar_contract::AskedQuestion;
 
-/// What is kept of the conversation so far, in characters from its end.
+/// Characters of the transcript that are sent, counted from its end.
 const CONTEXT: usize = 4000;
 
-/// The word before an answer of one's own.
+/// Prefix of an answer that is not one of the options.
 const OTHER: &str = "OTHER:";
 
-/// One question on its way to a model.
+/// A question for a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelQuestion<'a> {
-    /// The question.
     pub asked: &'a AskedQuestion,
-    /// What the user is after, where that was said.
+    /// The user's intent, as given with `--intent`.
     pub intent: Option<&'a str>,
-    /// What the agent said so far; its end is passed on.
+    /// The conversation so far; only its end is sent.
     pub transcript: &'a str,
 }
 
-/// Why a model's reply is no answer.
+/// Why a model's reply is not an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelReplyError {
-    /// Neither numbers nor words of its own.
-    #[error("{said:?} is neither the number of an option nor `{OTHER}` and words")]
+    #[error("expected the number of an option, or `{OTHER}` and text, found {said:?}")]
     Form {
-        /// Its beginning.
+        /// The beginning of the reply.
         said: String,
     },
-    /// A number that no option has.
-    #[error("there is no option {number}; there are {count}")]
+    #[error("there is no option {number}; the options are 1 to {count}")]
     NoSuchOption {
-        /// Which.
         number: usize,
-        /// How many there are.
         count: usize,
     },
-    /// Several numbers where one was asked for, or one twice.
-    #[error("one option is to be chosen, and each at most once")]
+    /// Several options where the question takes one, or the same option twice.
+    #[error("expected one option, or several different ones if the question allows it")]
     Count,
-    /// `OTHER:` and nothing behind it.
-    #[error("there are no words behind `{OTHER}`")]
+    #[error("no text after `{OTHER}`")]
     Empty,
 }
 
 impl ModelQuestion<'_> {
-    /// What the model is told about its part.
+    /// The system prompt.
     #[must_use]
     pub fn system() -> &'static str {
         "You stand in for the user of a coding agent. The agent asks the user a question, and you answer it as the user \
@@ -54,7 +48,7 @@ impl ModelQuestion<'_> {
          the form that is asked for, and nothing else."
     }
 
-    /// What it is asked.
+    /// The prompt with the question and its options.
     #[must_use]
     pub fn prompt(&self) -> String {
         let Self { asked, intent, transcript } = self;
@@ -83,10 +77,10 @@ impl ModelQuestion<'_> {
         text
     }
 
-    /// Reads the reply.
+    /// Parses the reply.
     ///
     /// # Errors
-    /// When it is not exactly one answer; the text is fit for a second try.
+    /// If the reply is not exactly one answer. The text of the error can be sent to the model with a second try.
     pub fn read(&self, reply: &str) -> Result<Chosen, ModelReplyError> {
         let reply = reply.trim();
         if let Some(words) = reply.strip_prefix(OTHER).map(str::trim) {

@@ -43,7 +43,7 @@ const ACTIONS: [&str; 4] = ["choose", "answer", "decide", "allow_if"];
 /// Reads the items of a list of rules. `None` after a fault.
 pub fn parse_rules(items: &[Node], faults: &mut Faults<'_>) -> Option<Vec<Rule>> {
     if let Some(beyond) = items.get(MOST_RULES) {
-        let message = format!("a list has at most {MOST_RULES} rules, this has {}", items.len());
+        let message = format!("the list has {} rules, more than the maximum of {MOST_RULES}", items.len());
         return faults.invalid(beyond, Fault::new(message).label("one too many"));
     }
     faults.whole(|faults| Some(items.iter().filter_map(|item| Rule::decode(item, faults)).collect()))
@@ -69,7 +69,7 @@ impl Decode for Rule {
             ["allow_if"] => conditional(ConditionRule::decode(node, faults)?, faults),
             [] => without_action(node, faults),
             several => {
-                let message = format!("a rule has one of {}, this has {}", list(&ACTIONS), list(several));
+                let message = format!("expected one of {} in a rule, found {}", list(&ACTIONS), list(several));
                 faults.invalid(node, Fault::new(message).help("write one rule for each"))
             }
         })

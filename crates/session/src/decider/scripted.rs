@@ -6,25 +6,23 @@ use super::{Decider, Decision};
 use crate::question::{Answer, AnswerValue, By, Chosen, Question};
 use belljar_contract::{AfterDeny, AskedQuestion, PermissionRequest};
 
-/// What the model is told of a refusal by rule.
+/// Message to the model if a rule denies a call.
 const DENIED: &str = "denied by scenario policy";
 
 /// A rule and where it was written.
 #[derive(Debug, Clone)]
 pub struct SourcedRule {
-    /// The rule.
     pub rule: Rule,
-    /// Who wrote it.
     pub by: By,
 }
 
-/// Rules in their order; the first that fits decides. They are one decider, because the questions of one gate may be
-/// answered by rules of different sources.
+/// Rules in order; the first that matches decides. Rules of all sources form one decider, because one gate may have
+/// several questions that rules of different sources answer.
 #[derive(Debug, Clone, Default)]
 pub struct Scripted(Vec<SourcedRule>);
 
 impl Scripted {
-    /// The rules of a source, after those that are there.
+    /// Appends the rules of a source.
     #[must_use]
     pub fn with(mut self, rules: Vec<Rule>, by: By) -> Self {
         self.0.extend(rules.into_iter().map(|rule| SourcedRule { rule, by }));
@@ -50,7 +48,7 @@ impl Scripted {
         Decision::Answered(Answer { value, by: sourced.by, reason: sourced.reason(index), grant })
     }
 
-    /// All or nothing: a gate that is answered in part would be answered in part by somebody else.
+    /// Answers all questions of a gate or none: the rest would be left to another decider.
     fn gate(&self, questions: &[AskedQuestion]) -> Decision {
         let mut answers = Vec::new();
         let mut reasons = Vec::new();

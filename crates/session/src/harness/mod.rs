@@ -7,9 +7,8 @@ use belljar_contract::Harness;
 
 /// Why a harness cannot be used: its profile, which is shipped with belljar, is broken.
 #[derive(Debug, thiserror::Error)]
-#[error("the profile of the harness `{harness}` is broken: {reason}")]
+#[error("the profile of the harness `{harness}` is invalid: {reason}")]
 pub struct HarnessError {
-    /// Which one.
     pub harness: &'static str,
     /// What is wrong with it.
     pub reason: String,
@@ -22,7 +21,7 @@ impl Harnesses {
     /// Reads the profiles that are shipped with belljar.
     ///
     /// # Errors
-    /// When one is broken; a test of this crate sees to it that none is.
+    /// If a profile is invalid; a test of this crate checks that none is.
     pub fn load() -> Result<Self, HarnessError> {
         Ok(Self(vec![Box::new(claude_code::ClaudeCode::load()?)]))
     }

@@ -87,7 +87,7 @@ pub(super) fn parse(harness: &'static str, text: &str) -> Result<HarnessProfile,
         entries.into_iter().map(entry).collect::<Result<Vec<_>, HarnessError>>()
     };
     let version =
-        |text: &String| AgentVersion::parse(text).ok_or_else(|| broken(format!("`{text}` is no version")));
+        |text: &String| AgentVersion::parse(text).ok_or_else(|| broken(format!("`{text}` is not a version")));
     let ability = |entry: AbilityFile| {
         let AbilityFile { name, since, needed, arguments, why } = entry;
         Ok(Ability { name, since: version(&since)?, needed, arguments, why })

@@ -1,6 +1,6 @@
 //! The conversation with an agent as a state machine: frames, commands, deadlines and the exit come in, outputs go out.
 //!
-//! There is no clock and no socket in it. Three things hold whatever comes in, in whatever order:
+//! It has no clock and no socket. Three invariants hold for any input in any order:
 //! a question is answered at most once; a question that the agent withdrew is not answered at all; and the run is a
 //! success only if its last turn ended without error, nothing was left open, and the process then ended with 0.
 
@@ -30,10 +30,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use task::Tasks;
 use untaken::Untaken;
 
-/// What the machine is told before anything happens.
+/// The settings of a conversation.
 #[derive(Debug, Clone, Default)]
 pub struct MachineConfig {
-    /// Hooks to be called back for.
+    /// Hooks to register.
     pub hooks: Vec<Hook>,
     /// MCP servers to serve.
     pub servers: Vec<Server>,
@@ -43,16 +43,16 @@ pub struct MachineConfig {
     pub initialize: Map<String, Value>,
     /// Skills whose use is looked for.
     pub skills: Vec<SkillPlace>,
-    /// Whether the agent was told to say when it works and when it is idle.
+    /// Whether the agent was started with the flag that makes it report when it is idle.
     pub state_events: StateEvents,
-    /// Whether the agent was told to repeat the messages it takes up.
+    /// Whether the agent was started with the flag that makes it repeat the messages it takes up.
     pub echo: Echo,
 }
 
-/// Whether the agent says when it works and when it is idle.
+/// Whether the agent reports when it is idle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StateEvents {
-    /// It does; only its own word counts as idle.
+    /// It does; only such a report counts as idle.
     #[default]
     Expected,
     /// It does not; the end of a turn counts as idle.
@@ -69,133 +69,111 @@ pub enum Echo {
     Absent,
 }
 
-/// A hook to be called back for.
+/// A hook to register.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hook {
-    /// What the agent is told.
+    /// The registration that is sent to the agent.
     pub subscription: HookSubscription,
-    /// Who answers.
     pub answering: HookAnswering,
 }
 
 /// Who answers a hook.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HookAnswering {
-    /// Always this.
+    /// belljar, always with this reply.
     Always(HookReply),
     /// The deciders.
     Ask,
 }
 
-/// Something that is wanted of the conversation.
+/// A command from the caller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Begin, with the handshake. Messages wait for its answer.
+    /// Begin with the handshake. Messages wait until it is answered.
     Begin,
-    /// Send a message.
     Say(UserMessage),
-    /// Stop the turn.
+    /// Stop the current turn.
     Interrupt,
-    /// Ask about other things from now on.
+    /// Change the permission mode.
     SetPermissionMode(PermissionMode),
-    /// Think with another model from now on; none is the default.
+    /// Change the model; `None` is the default.
     SetModel(Option<String>),
-    /// Answer a question.
-    Answer {
-        /// Which.
-        request: RequestId,
-        /// With what.
-        answer: Answer,
-    },
-    /// There is nothing more to say: the agent ends when it is done.
+    Answer { request: RequestId, answer: Answer },
+    /// Close the input: the agent exits when it is done.
     EndInput,
 }
 
-/// What is to be done, or was seen.
+/// An action for the caller, or an observation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
     /// Write this to the agent.
     Send(Outbound),
     /// Find an answer to this.
     Ask {
-        /// Its id.
         request: RequestId,
-        /// The question.
         question: Question,
     },
     /// Stop looking for an answer to this.
     Withdrawn {
-        /// Its id.
         request: RequestId,
     },
-    /// A command was not carried out.
+    /// A command was rejected.
     Dropped(Dropped),
-    /// For the record.
+    /// Something to record.
     Observe(Observation),
-    /// The agent has done all it was told, and nothing waits.
+    /// The agent has handled all messages, and no question waits.
     Idle,
     /// Close the agent's input.
     CloseInput,
     /// End the agent's process.
     Terminate,
-    /// The last output of all.
+    /// The conversation is over; no output follows.
     Ended(ConversationEnd),
 }
 
-/// A command that was not carried out, and why.
+/// Why a command was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Dropped {
-    /// An answer to nothing that was asked.
-    #[error("{request} was never asked")]
+    #[error("there is no question {request}")]
     NeverAsked {
-        /// The id.
         request: RequestId,
     },
-    /// A second answer, or one to a question that was withdrawn.
-    #[error("{request} was answered or withdrawn before")]
+    #[error("the question {request} was already answered or withdrawn")]
     Settled {
-        /// The id.
         request: RequestId,
     },
-    /// An answer that does not fit; the question still waits.
-    #[error("the answer to {request} does not fit")]
+    /// The question stays open.
+    #[error("the answer does not match the question {request}")]
     Unfit {
-        /// The id.
         request: RequestId,
-        /// Why.
         #[source]
         cause: AnswerError,
     },
-    /// A message whose id was used before.
-    #[error("a message with the id {message} was sent before")]
+    #[error("a message with the id {message} was already sent")]
     RepeatedMessage {
-        /// The id.
         message: MessageId,
     },
-    /// The conversation had begun.
-    #[error("the conversation has begun already")]
+    #[error("the conversation has already begun")]
     Begun,
-    /// The input was closed, or the process had ended.
-    #[error("nothing can be sent any more")]
+    #[error("the agent's input is closed, or its process has ended")]
     Closed,
 }
 
-/// How far the conversation is.
+/// The state of the conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing was sent; a message begins without a handshake.
+    /// Nothing was sent yet; a message now skips the handshake.
     New,
-    /// The handshake waits for its answer, and messages with it.
+    /// The handshake is not answered yet; messages wait for it.
     Greeting,
-    /// Open for everything.
     Open,
-    /// The input is closed; the agent finishes.
+    /// The input is closed; the agent is finishing.
     Closed,
-    /// The process is gone.
+    /// The process has ended.
     Ended,
 }
 
-/// The conversation.
+/// The conversation as a state machine.
 #[derive(Debug)]
 pub struct Machine {
     config: MachineConfig,
@@ -215,7 +193,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A conversation that has not begun.
+    /// Creates a conversation that has not begun.
     #[must_use]
     pub fn new(config: MachineConfig) -> Self {
         Self {
@@ -240,7 +218,7 @@ impl Machine {
         self.ledger.pending()
     }
 
-    /// Something is wanted.
+    /// Handles a command.
     pub fn on_command(&mut self, command: Command) -> Vec<Output> {
         let mut out = Vec::new();
         match self.phase {
@@ -340,7 +318,7 @@ impl Machine {
         }
     }
 
-    /// The agent said something.
+    /// Handles a frame of the agent.
     pub fn on_frame(&mut self, frame: Inbound) -> Vec<Output> {
         let mut out = Vec::new();
         if self.phase == Phase::Ended {
@@ -378,7 +356,7 @@ impl Machine {
         out
     }
 
-    /// The agent wrote a line that is no frame.
+    /// Handles a line of the agent that is not a frame.
     pub fn on_unread(&mut self, why: impl Into<String>) -> Vec<Output> {
         let mut out = Vec::new();
         self.tally.unread += 1;
@@ -386,7 +364,7 @@ impl Machine {
         out
     }
 
-    /// A time that someone watches is up. It is never up for nothing: the run has failed from here on.
+    /// Handles an expired deadline. From here on the run has failed.
     pub fn on_deadline(&mut self, deadline: Deadline) -> Vec<Output> {
         let mut out = Vec::new();
         if self.phase == Phase::Ended {
@@ -403,7 +381,7 @@ impl Machine {
         out
     }
 
-    /// The process ended. Frames that it had written must have been delivered before.
+    /// Handles the end of the process. All frames that it wrote must have been delivered before.
     pub fn on_exit(&mut self, exit: GuestEnd) -> Vec<Output> {
         if self.phase == Phase::Ended {
             return Vec::new();

@@ -2,40 +2,38 @@
 
 use serde_json::{Map, Value, json};
 
-/// The newest version of the protocol that is spoken here; an older one that the agent asks for is spoken too.
+/// The newest supported version of the protocol; an older one that the agent asks for is accepted.
 const PROTOCOL: &str = "2025-11-25";
 
-/// JSON-RPC's numbers for what went wrong.
+/// JSON-RPC error codes.
 const INVALID_REQUEST: i64 = -32600;
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 
-/// A server.
+/// An MCP server that belljar serves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Server {
     /// Its name; the agent calls a tool of it `mcp__<server>__<tool>`.
     pub name: String,
-    /// Who answers.
     pub answering: ServerAnswering,
 }
 
 /// Who answers a server's messages.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServerAnswering {
-    /// belljar, from what was declared.
+    /// belljar, with the declared tools.
     Tools(Vec<CannedTool>),
-    /// Whoever is asked.
+    /// The deciders.
     Ask,
 }
 
 /// A tool with its answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CannedTool {
-    /// Its name.
     pub name: String,
-    /// What the model is told of it.
+    /// The description for the model.
     pub description: String,
-    /// A JSON Schema of what it takes.
+    /// The JSON Schema of its input.
     pub input_schema: Map<String, Value>,
     /// What every call of it returns.
     pub answer: CannedAnswer,
@@ -44,9 +42,8 @@ pub struct CannedTool {
 /// What a tool returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CannedAnswer {
-    /// A text.
     Text(String),
-    /// A text that says that it failed.
+    /// An error message.
     Failure(String),
 }
 
@@ -55,7 +52,7 @@ impl Server {
     pub(super) fn respond(&self, message: &Value) -> Option<Value> {
         let id = message.get("id").filter(|id| id.is_string() || id.is_number());
         let Some(method) = message.get("method").and_then(Value::as_str) else {
-            return Some(error(id.unwrap_or(&Value::Null), INVALID_REQUEST, "this is no JSON-RPC request"));
+            return Some(error(id.unwrap_or(&Value::Null), INVALID_REQUEST, "not a JSON-RPC request"));
         };
         let id = id?;
         let params = message.get("params").unwrap_or(&Value::Null);
@@ -154,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn notifications_get_none_and_nonsense_an_error() {
+    fn notifications_get_no_response_and_invalid_messages_an_error() {
         assert_eq!(server().respond(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})), None);
         assert_eq!(server().respond(&json!([1])).unwrap()["error"]["code"], INVALID_REQUEST);
         assert_eq!(server().respond(&json!({"id": 1})).unwrap()["error"]["code"], INVALID_REQUEST);

@@ -96,7 +96,7 @@ impl Machine {
                 Block::Text(text) if frame.is_synthetic => {
                     out.extend(skill::loaded(&self.config.skills, &text).map(Output::Observe));
                 }
-                // What a sub-agent is told, notes of an interruption, output of local commands.
+                // Prompts of sub-agents, notes of an interruption, output of local commands.
                 Block::Text(_) | Block::Thinking(_) | Block::ToolUse { .. } | Block::Other { .. } => {}
             }
         }

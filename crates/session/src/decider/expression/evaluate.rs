@@ -10,7 +10,6 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct EvaluationError {
-    /// Why not.
     pub message: String,
     /// Which part, in bytes of the expression.
     pub span: Range<usize>,

@@ -83,16 +83,16 @@ fn faults_are_found_at_load_and_point() {
         ("", "", "expected a value, found the end"),
         ("command.includes(", "", "expected a value, found the end"),
         ("command.includes('x'", "", "expected `)`, found the end"),
-        ("command.exec('x')", "exec", "`exec` is no method"),
+        ("command.exec('x')", "exec", "unknown method `exec`"),
         ("command = 'x'", "=", "`=` cannot be used here"),
         ("a ? b : c", "?", "`?` cannot be used here"),
         ("a & b", "&", "`&` cannot be used here"),
         ("`x`", "`", "``` cannot be used here"),
         ("a b", "b", "expected the end, found `b`"),
         ("require('fs')", "(", "expected the end, found `(`"),
-        ("command.constructor('return 1')()", "constructor", "`constructor` is no method"),
-        ("'x", "'", "this text has no end"),
-        ("command.matches('\\d')", "\\", "this is no escape"),
+        ("command.constructor('return 1')()", "constructor", "unknown method `constructor`"),
+        ("'x", "'", "the text is not closed"),
+        ("command.matches('\\d')", "\\", "unknown escape"),
         (
             "command.matches(/(?=x)/)",
             "/(?=x)/",
@@ -109,22 +109,22 @@ fn faults_are_found_at_load_and_point() {
             "this pattern cannot be used: it is too large once its repetitions are expanded",
         ),
         ("command.matches(tags)", "tags", "the pattern must be written out, as `/x/` or `\"x\"`"),
-        ("command.includes(/x/)", "/x/", "a pattern can only be matched"),
-        ("/x/ && true", "/x/", "a pattern can only be matched"),
-        ("/x/y.test(a)", "y", "a pattern has no flag `y`"),
-        ("1 / 2", "/", "this pattern has no end"),
+        ("command.includes(/x/)", "/x/", "a pattern can be used for matching only"),
+        ("/x/ && true", "/x/", "a pattern can be used for matching only"),
+        ("/x/y.test(a)", "y", "unknown flag `y` of a pattern"),
+        ("1 / 2", "/", "the pattern is not closed"),
         ("1x", "1x", "`1x` is not a number"),
         ("a + b", "+", "expected the end, found `+`"),
         ("command.trim(1)", "trim", "`trim` takes no argument"),
         ("command.includes()", "includes", "`includes` takes one argument"),
         ("and", "and", "expected a value, found `and`"),
-        (&deep, "(", "an expression is nested at most 48 deep"),
+        (&deep, "(", "the expression is nested more than 48 deep"),
     ] {
         let error = Expression::parse(text).unwrap_err();
         assert_eq!((&text[error.span.clone()], error.message.as_str()), (part, message), "{text}");
     }
     assert!(Expression::parse(&"a".repeat(5000)).unwrap_err().message.contains("at most 4096 bytes"));
-    assert!(Expression::parse(&"a||".repeat(1000)).unwrap_err().message.contains("fewer parts"));
+    assert!(Expression::parse(&"a||".repeat(1000)).unwrap_err().message.contains("too many parts"));
 }
 
 #[test]

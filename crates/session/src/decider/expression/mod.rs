@@ -2,7 +2,7 @@
 //!
 //! It reads the expressions that people write in JavaScript for this purpose, and plain words for the same. Every
 //! expression ends: its size and depth are bounded, its patterns are linear. What does not fit the input (a missing
-//! name, a number where a text must be) is no answer, neither true nor false.
+//! name, a number where a text must be) is an error, neither true nor false.
 
 mod evaluate;
 mod parse;
@@ -23,15 +23,14 @@ pub struct Expression {
     root: Node,
 }
 
-/// Why a text is no expression.
+/// Why a text is not a valid expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ExpressionError {
-    /// What is wrong.
     pub message: String,
     /// Where, in bytes of the text.
     pub span: Range<usize>,
-    /// The way out.
+    /// How to fix it.
     pub help: Option<String>,
 }
 
@@ -42,10 +41,10 @@ impl ExpressionError {
 }
 
 impl Expression {
-    /// Reads an expression.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// With the place, when it is none or uses what the language does not have.
+    /// If it is not valid, with the place.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
         let root = parse::parse(text)?;
         Ok(Self { text: text.to_owned(), root })
@@ -54,7 +53,7 @@ impl Expression {
     /// Whether it is true of a tool's input.
     ///
     /// # Errors
-    /// When it does not fit the input. That is neither yes nor no.
+    /// If it does not fit the input, which is neither true nor false.
     pub fn holds(&self, input: &Map<String, Value>) -> Result<bool, EvaluationError> {
         evaluate::holds(&self.root, input)
     }

@@ -16,7 +16,7 @@ type Parsed = Result<Node, ExpressionError>;
 
 pub(super) fn parse(text: &str) -> Parsed {
     if text.len() > LONGEST {
-        let message = format!("an expression has at most {LONGEST} bytes, this one has {}", text.len());
+        let message = format!("the expression has {} bytes, more than the maximum of {LONGEST}", text.len());
         return Err(ExpressionError { message, span: 0..0, help: None });
     }
     let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
@@ -106,7 +106,7 @@ impl Parser {
     fn deeper(&mut self, part: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
         self.depth += 1;
         if self.depth > DEEPEST {
-            let message = format!("an expression is nested at most {DEEPEST} deep");
+            let message = format!("the expression is nested more than {DEEPEST} deep");
             return Err(ExpressionError { message, span: self.peek().span.clone(), help: None });
         }
         let node = part(self);
@@ -136,12 +136,12 @@ impl Parser {
         Ok(left)
     }
 
-    /// A chain leans to the left, so its length is depth to whoever walks the tree.
+    /// A chain of operators becomes a tree that leans to the left, so its length counts as depth.
     fn bounded(&self, chained: usize) -> Result<usize, ExpressionError> {
         if chained < DEEPEST * 8 {
             return Ok(chained + 1);
         }
-        let message = "an expression has fewer parts than this".to_owned();
+        let message = "the expression has too many parts".to_owned();
         Err(ExpressionError { message, span: self.peek().span.clone(), help: None })
     }
 
@@ -292,7 +292,7 @@ impl Parser {
             }
             _ => {
                 let method = Method::named(name).ok_or_else(|| ExpressionError {
-                    message: format!("`{name}` is no method"),
+                    message: format!("unknown method `{name}`"),
                     span: name_span.clone(),
                     help: Some(METHODS.to_owned()),
                 })?;
@@ -387,7 +387,7 @@ fn ask(method: Method, of: Node, with: Option<Node>, chain: Access, span: Range<
 
 fn misplaced_pattern(span: Range<usize>) -> ExpressionError {
     ExpressionError {
-        message: "a pattern can only be matched".to_owned(),
+        message: "a pattern can be used for matching only".to_owned(),
         span,
         help: Some("write `/x/.test(command)` or `command.matches(/x/)`".to_owned()),
     }

@@ -112,9 +112,9 @@ impl Reader<'_> {
                 '\\' => match chars.next().and_then(|(_, escaped)| escape(escaped)) {
                     Some(escaped) => value.push(escaped),
                     None => {
-                        let help = "a backslash that is meant is written twice";
+                        let help = "write a literal backslash as `\\\\`";
                         let span = start + at..start + at + 1;
-                        return Err(self.error(span, "this is no escape".to_owned(), Some(help)));
+                        return Err(self.error(span, "unknown escape".to_owned(), Some(help)));
                     }
                 },
                 '\n' => break,
@@ -125,14 +125,14 @@ impl Reader<'_> {
                 other => value.push(other),
             }
         }
-        Err(self.error(start..start + 1, "this text has no end".to_owned(), None))
+        Err(self.error(start..start + 1, "the text is not closed".to_owned(), None))
     }
 
     fn pattern_literal(&mut self) -> Result<TokenKind, ExpressionError> {
         let start = self.at;
         let Some(body) = pattern_end(&self.rest()[1..]) else {
             let help = "a pattern stands between two slashes; there is no division";
-            return Err(self.error(start..start + 1, "this pattern has no end".to_owned(), Some(help)));
+            return Err(self.error(start..start + 1, "the pattern is not closed".to_owned(), Some(help)));
         };
         let source = self.rest()[1..=body].to_owned();
         self.at = start + 1 + body + 1;
@@ -147,7 +147,7 @@ impl Reader<'_> {
                 'u' | 'g' => {}
                 _ => {
                     let span = flags_at..self.at + 1;
-                    return Err(self.error(span, format!("a pattern has no flag `{flag}`"), None));
+                    return Err(self.error(span, format!("unknown flag `{flag}` of a pattern"), None));
                 }
             }
             self.at += 1;

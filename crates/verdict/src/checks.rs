@@ -139,7 +139,8 @@ fn judge_item(item: &Item, run: &Run<'_>) -> CheckResult {
     CheckResult { place: item.place.clone(), check: item.written.clone(), outcome, message, evidence: notes }
 }
 
-/// A limit that ended the run is told apart from a failure of the agent, and both from a check that fails; what is unknown is not green.
+/// Distinguishes a limit that ended the run from a failure of the agent, and both from a failed check. Unknown is not a
+/// pass.
 fn conclude(checks: &[CheckResult], signals: &[Signal]) -> Conclusion {
     let has = |code: &str| signals.iter().any(|signal| signal.code == code);
     let weighs = |weight: SignalWeight| signals.iter().any(|signal| signal.weight == weight);

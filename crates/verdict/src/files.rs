@@ -21,7 +21,7 @@ pub(crate) enum Place<'a> {
     Directory(String),
     /// Nothing that was seen.
     Nothing,
-    /// Something that is no file.
+    /// A pipe, socket or device.
     Special(String),
     /// A link leads out of the workspace, or nowhere.
     Astray { link: String, target: String },
@@ -45,7 +45,7 @@ pub(crate) fn look<'a>(files: &'a BTreeMap<String, FileSeen>, path: &str) -> Pla
     Place::Astray { link: path.to_owned(), target: "a circle of links".to_owned() }
 }
 
-/// A link on the way, and the path that comes of it; none where it leaves the workspace.
+/// The first link on a path, and the path after following it; `None` if it leaves the workspace.
 struct Step {
     link: String,
     target: String,
@@ -167,7 +167,7 @@ pub(crate) fn astray(path: &PathName, place: &Place<'_>) -> Finding {
             Finding::fail(format!("{path} leads out of the workspace")).shown(&format!("{link} -> {target}"))
         }
         Place::Special(found) => {
-            Finding::fail(format!("{path} is no file")).shown(&format!("{found} is a pipe, socket or device"))
+            Finding::fail(format!("{path} is not a file")).shown(&format!("{found} is a pipe, socket or device"))
         }
         Place::File(found, _) | Place::Directory(found) => {
             Finding::pass(format!("{path} is there")).shown(found)

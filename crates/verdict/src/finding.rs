@@ -5,7 +5,7 @@ use belljar_contract::{EvidenceNote, Outcome, visible_start};
 /// Characters of a text that a note shows.
 const SHOWN: usize = 160;
 
-/// Notes that a finding shows; more help nobody.
+/// Maximum number of notes that a finding shows.
 const NOTES: usize = 12;
 
 /// An outcome, why, and on what evidence.
@@ -32,12 +32,12 @@ impl Finding {
         Self { outcome: Outcome::Unknown, message: message.into(), notes: Vec::new() }
     }
 
-    /// The same with an event that shows it.
+    /// The same finding with an event as evidence.
     pub(crate) fn seen(self, seq: u64, text: &str) -> Self {
         self.note(Some(seq), text)
     }
 
-    /// The same with something that is no event of the conversation.
+    /// The same finding with evidence other than an event of the conversation.
     pub(crate) fn shown(self, text: &str) -> Self {
         self.note(None, text)
     }

@@ -1,11 +1,10 @@
 //! Keys of the format that mean nothing here, each with the reason.
 //!
-//! A key that could never be judged is told before anything runs. It is not read as unknown at the end of every run.
+//! A key that could never be judged is refused before anything runs, instead of being unknown at the end of every run.
 
 /// A key that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused {
-    /// The key.
     pub key: &'static str,
     /// Why it is refused.
     pub because: &'static str,
@@ -14,7 +13,7 @@ pub struct Refused {
 }
 
 const PATH_GATE: &str = "it looks at the path gate of a desktop application that runs tools outside; here every tool runs inside the sandbox";
-const SANDBOX_PATHS: &str = "leave it out; `belljar prove` shows that paths of the machine are closed, `tool_result_matches` shows what a call was told";
+const SANDBOX_PATHS: &str = "leave it out; `belljar prove` shows that paths of the machine are closed, `tool_result_matches` shows what a call returned";
 const DELIVERY: &str = "it looks at `present_files`, a tool of a desktop application that is not served here";
 
 /// Every key that is refused.
@@ -46,12 +45,12 @@ pub const REFUSED: &[Refused] = &[
     },
     Refused {
         key: "no_lost_write_back",
-        because: "it guesses from the text of pages and scripts whether edits are kept, and a guess is no evidence",
+        because: "it guesses from the text of pages and scripts whether edits are kept, and a guess is not evidence",
         instead: "check the files with `artifact_text` or `artifact_json`",
     },
     Refused {
         key: "subagent_declared_but_unused",
-        because: "the agent does not tell which tools a sub-agent was given",
+        because: "the agent does not report which tools a sub-agent was given",
         instead: "check what sub-agents call with `subagent_tool_absent`",
     },
     Refused { key: "subagent_dispatch_healthy", because: PATH_GATE, instead: "use `subagent_file_write`" },

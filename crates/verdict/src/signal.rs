@@ -1,4 +1,4 @@
-//! What is looked at without being asked for.
+//! Signals: properties of a run that are judged although no check asks for them.
 
 use crate::check::Softened;
 use crate::files::{deleted, lies_in, outputs};
@@ -42,7 +42,7 @@ pub(crate) const SIGNALS: &[About] = &[
     about(
         AGENT,
         SignalWeight::Fail,
-        "The conversation is no success, and no `result: error` asks for that. Ends with its own status.",
+        "The conversation failed, and no `result: error` expects that. Ends with its own status.",
     ),
     about(
         UNANSWERED,
@@ -57,7 +57,7 @@ pub(crate) const SIGNALS: &[About] = &[
     about(
         USAGE,
         SignalWeight::Fail,
-        "The last turn failed because the service had enough of the account. Never what `result: error` means.",
+        "The last turn failed because the account reached a usage limit. Never what `result: error` means.",
     ),
     about(
         LIMIT,
@@ -295,7 +295,7 @@ fn answers(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
         let Observation::Answered { request, answer, chosen: _, by, reason: _ } = &seen.what else {
             continue;
         };
-        // The strict way with unnamed tools denies, and that is nothing to hold against a run.
+        // Strict parity denies unnamed tools, which is not a fault of the run.
         if by == "parity" && !answer.starts_with("deny") {
             let tool = run.evidence.seen.iter().find_map(|seen| {
                 let Observation::Asked { request: of, tool, .. } = &seen.what else { return None };
@@ -350,7 +350,7 @@ fn deletions(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
     }
 }
 
-/// A last word that is a question is for a user who is not there.
+/// A conversation that ends with a question waits for a user who is not there.
 fn last_words(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
     let Some((_, last)) = run.said(Who::Agent).last() else { return };
     if !last.trim_end().ends_with('?') {

@@ -48,12 +48,12 @@ impl Check for ArtifactJson {
         };
         let document: Value = match serde_json::from_slice(body) {
             Ok(document) => document,
-            Err(error) => return Finding::fail(format!("{artifact} is no JSON: {error}")).shown(&note),
+            Err(error) => return Finding::fail(format!("{artifact} is not JSON: {error}")).shown(&note),
         };
         let path = path.as_deref().unwrap_or_default();
         let fail = |message: String| Finding::fail(message).shown(&note);
         let value = match (step_to(&document, path), absent) {
-            (Err(step), _) => return fail(format!("`{step}` is not there, on the way to `{path}`")),
+            (Err(step), _) => return fail(format!("`{step}` of `{path}` is not there")),
             (Ok(None), None) => return fail(format!("`{path}` is not there")),
             (Ok(None), Some(Yes)) => return Finding::pass(format!("`{path}` is not there")).shown(&note),
             (Ok(Some(value)), Some(Yes)) => return fail(format!("`{path}` is {}", line(value))),
@@ -72,7 +72,7 @@ impl Check for ArtifactJson {
         let others =
             equals.is_some() || one_of.is_some() || gt.is_some() || exists.is_some() || is_null.is_some();
         if absent.is_some() && others {
-            return Some("`absent` goes with no other word: what is not there has no value".to_owned());
+            return Some("`absent` cannot be combined with other keys: a missing value has no properties".to_owned());
         }
         let empty =
             path.as_deref().is_some_and(|path| path.split('.').any(str::is_empty) && !path.is_empty());
@@ -80,7 +80,7 @@ impl Check for ArtifactJson {
     }
 }
 
-/// The value at a path; none where only the last step is missing; the step that is missing before it.
+/// The value at a path; `None` if only the last step is missing, an error with the step if an earlier one is.
 fn step_to<'a>(document: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
     if path.is_empty() {
         return Ok(Some(document));
@@ -106,7 +106,7 @@ fn step_to<'a>(document: &'a Value, path: &str) -> Result<Option<&'a Value>, Str
     Ok(Some(value))
 }
 
-/// Whether two values are the same: by members without their order, and `1` is `1.0`.
+/// Whether two values are equal. The order of members does not matter, and `1` equals `1.0`.
 fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => same_number(left, right),

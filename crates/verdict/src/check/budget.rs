@@ -1,4 +1,4 @@
-//! What the run used. The meter of the run counts, not the agent's own word.
+//! What the run used, as belljar measured it; the agent's own figures do not count.
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
@@ -35,7 +35,7 @@ impl Check for Cost {
         let Some(micros) = run.evidence.metrics.cost_micros_usd else {
             return Finding::unknown("what the run cost was not measured");
         };
-        // Rounded down to millionths; the small addition makes up for what a decimal lacks in binary.
+        // Rounded down to millionths; the small addition compensates for decimals that binary cannot represent.
         let most = (self.0.0 * 1_000_000.0 + 1e-6) as u64;
         let message = format!("the run cost {}, at most {} allowed", dollars(micros), dollars(most));
         within(micros, most, message)
@@ -62,18 +62,18 @@ impl Check for Turns {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let mut places = Vec::new();
         let mut steps: u64 = 0;
-        let mut untold = None;
+        let mut unreported = None;
         for seen in &run.evidence.seen {
             let Observation::TurnEnded(outcome) = &seen.what else { continue };
             match outcome.turns {
                 Some(turns) => steps = steps.saturating_add(turns),
-                None => untold = Some(seen.seq),
+                None => unreported = Some(seen.seq),
             }
             places.push((seen.seq, format!("{:?} steps", outcome.turns)));
         }
-        match untold {
+        match unreported {
             Some(seq) if steps <= self.0.0 => {
-                Finding::unknown("a turn does not tell its steps").seen(seq, "a turn ended")
+                Finding::unknown("the agent did not report the steps of a turn").seen(seq, "a turn ended")
             }
             _ if places.is_empty() => Finding::unknown("no turn was seen to end"),
             _ => {

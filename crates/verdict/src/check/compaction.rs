@@ -1,4 +1,4 @@
-//! Whether the conversation was made shorter.
+//! Whether the conversation was compacted.
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
@@ -9,7 +9,7 @@ use belljar_contract::Observation;
 pub(super) const KEYS: &[Key] = &[Compacted::KEY];
 
 check! {
-    /// The agent made the conversation shorter at least once.
+    /// The agent compacted the conversation at least once.
     Compacted(Outcome, "compaction_occurred"): Yes
 }
 
@@ -17,8 +17,8 @@ impl Check for Compacted {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let Yes = self.0;
         match run.evidence.seen.iter().find(|seen| seen.what == Observation::Compacted) {
-            Some(seen) => Finding::pass("the conversation was made shorter").seen(seen.seq, "compacted"),
-            None => run.fails_if_whole("the conversation was not made shorter"),
+            Some(seen) => Finding::pass("the conversation was compacted").seen(seen.seq, "compacted"),
+            None => run.fails_if_whole("the conversation was not compacted"),
         }
     }
 }

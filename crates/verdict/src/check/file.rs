@@ -72,7 +72,7 @@ impl Check for Visible {
             Ok(files) => files,
             Err(unknown) => return unknown,
         };
-        // The place where it really lies decides, not the one that a link pretends.
+        // The real location decides, not the path of a link that leads there.
         match look(&files.after, path.as_str()) {
             Place::File(found, _) | Place::Directory(found) if !lies_in(&found, &files.visible) => {
                 let directories = files.visible.join(", ");

@@ -1,4 +1,4 @@
-//! Hooks of the settings that stood in the way of a tool.
+//! Hooks that blocked a tool.
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
@@ -11,12 +11,12 @@ pub(super) const KEYS: &[Key] = &[Blocked::KEY, NotBlocked::KEY];
 
 check! {
     /// A hook before a tool blocked it, and the tool's name matches. A hook blocks by status 2, or by saying `block` or
-    /// `deny`. An agent that tells of no hook at all shows nothing either way.
+    /// `deny`. Unknown if the agent reports no hook at all.
     Blocked(Hooks, "hook_blocked"): Pattern
 }
 check! {
-    /// No hook blocked a tool. Needs the whole conversation, and an agent that tells of its hooks: where none was seen to
-    /// run, nothing is known.
+    /// No hook blocked a tool. Needs the whole conversation, and an agent that reports its hooks: if none was seen to run,
+    /// the check is unknown.
     NotBlocked(Hooks, "no_hook_blocked"): Yes
 }
 
@@ -28,13 +28,13 @@ struct Hook<'a> {
     blocked: bool,
 }
 
-/// The hooks before tools, and whether any hook was told of.
+/// The hooks before tools, and the event of the first hook of any kind.
 fn hooks<'a>(run: &Run<'a>) -> (Vec<Hook<'a>>, Option<u64>) {
-    let mut told = None;
+    let mut reported = None;
     let mut hooks = Vec::new();
     for seen in &run.evidence.seen {
         let Observation::HookRan { event, name, outcome, exit_code, text } = &seen.what else { continue };
-        told = told.or(Some(seen.seq));
+        reported = reported.or(Some(seen.seq));
         if event != "PreToolUse" {
             continue;
         }
@@ -45,10 +45,10 @@ fn hooks<'a>(run: &Run<'a>) -> (Vec<Hook<'a>>, Option<u64>) {
             || text.lines().chain([text.as_str()]).any(says_block);
         hooks.push(Hook { seq: seen.seq, tool, text, blocked });
     }
-    (hooks, told)
+    (hooks, reported)
 }
 
-/// Whether a hook's output is the order to stop.
+/// Whether a hook's output says to block the tool.
 fn says_block(text: &str) -> bool {
     let Ok(value) = serde_json::from_str::<Value>(text) else { return false };
     let decision = value.get("decision").and_then(Value::as_str);
@@ -56,18 +56,18 @@ fn says_block(text: &str) -> bool {
     decision == Some("block") || permission == Some("deny")
 }
 
-const UNTOLD: &str = "the agent told of no hook, so what hooks did cannot be seen";
+const NO_HOOKS: &str = "the agent reported no hook, so what hooks did cannot be seen";
 
 impl Check for Blocked {
     fn judge(&self, run: &Run<'_>) -> Finding {
-        let (hooks, told) = hooks(run);
-        match (hooks.iter().find(|hook| hook.blocked && self.0.is_match(hook.tool)), told) {
+        let (hooks, reported) = hooks(run);
+        match (hooks.iter().find(|hook| hook.blocked && self.0.is_match(hook.tool)), reported) {
             (Some(hook), _) => {
                 Finding::pass(format!("a hook blocked {}", hook.tool)).seen(hook.seq, hook.text)
             }
-            (None, None) => Finding::unknown(UNTOLD),
+            (None, None) => Finding::unknown(NO_HOOKS),
             (None, Some(seq)) => {
-                run.fails_if_whole("no hook blocked such a tool").seen(seq, "a hook that was told of")
+                run.fails_if_whole("no hook blocked such a tool").seen(seq, "a hook that the agent reported")
             }
         }
     }
@@ -76,14 +76,14 @@ impl Check for Blocked {
 impl Check for NotBlocked {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let Yes = self.0;
-        let (hooks, told) = hooks(run);
-        match (hooks.iter().find(|hook| hook.blocked), told) {
+        let (hooks, reported) = hooks(run);
+        match (hooks.iter().find(|hook| hook.blocked), reported) {
             (Some(hook), _) => {
                 Finding::fail(format!("a hook blocked {}", hook.tool)).seen(hook.seq, hook.text)
             }
-            (None, None) => Finding::unknown(UNTOLD),
+            (None, None) => Finding::unknown(NO_HOOKS),
             (None, Some(seq)) => {
-                run.holds_if_whole("no hook blocked a tool").seen(seq, "a hook that was told of")
+                run.holds_if_whole("no hook blocked a tool").seen(seq, "a hook that the agent reported")
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What the agent found at its disposal when the conversation began.
+//! The tools, servers and skills that the agent reported when the conversation began.
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
@@ -49,7 +49,7 @@ fn offered(run: &Run<'_>, what: &str, names: impl Fn(&Inventory<'_>) -> Option<S
         Some(first) => {
             Finding::fail(format!("no {what} matches")).seen(first.seq, "what the agent was offered")
         }
-        None => Finding::unknown(format!("the agent did not tell which {what}s it was offered")),
+        None => Finding::unknown(format!("the agent did not report which {what}s it was offered")),
     }
 }
 
@@ -82,7 +82,7 @@ impl Check for Connector {
             named.iter().find(|(_, server)| matches!(server.status.as_deref(), None | Some("pending")));
         match (named.first(), all.first()) {
             _ if open.is_some() => {
-                Finding::unknown("the server was still starting when the agent told of it")
+                Finding::unknown("the server was still starting when the agent reported it")
             }
             (Some((seq, server)), _) => {
                 let status = server.status.as_deref().unwrap_or_default();
@@ -92,7 +92,7 @@ impl Check for Connector {
             (None, Some(first)) => {
                 Finding::fail("no server matches").seen(first.seq, "the servers the agent found")
             }
-            (None, None) => Finding::unknown("the agent did not tell which servers it found"),
+            (None, None) => Finding::unknown("the agent did not report which servers it found"),
         }
     }
 }

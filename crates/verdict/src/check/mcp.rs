@@ -33,7 +33,7 @@ impl Check for NoMcpError {
         }
         match began {
             Some(seq) => run.holds_if_whole("no MCP server failed").seen(seq, "the servers the agent found"),
-            None => Finding::unknown("the agent did not tell which servers it found"),
+            None => Finding::unknown("the agent did not report which servers it found"),
         }
     }
 }

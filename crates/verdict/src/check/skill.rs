@@ -15,7 +15,7 @@ check! {
 }
 check! {
     /// The model put no skill to use whose name matches. Needs the whole conversation, and an agent that was offered the
-    /// tool for skills: one that has none shows nothing.
+    /// tool for skills; otherwise the check is unknown.
     NotTriggered(Skills, "no_skill_triggered"): Pattern
 }
 
@@ -60,7 +60,7 @@ fn has_the_tool(run: &Run<'_>) -> Option<u64> {
 }
 
 const UNOBSERVABLE: &str =
-    "the agent did not tell that it has the tool for skills, so their use cannot be seen";
+    "the agent did not report that it has the tool for skills, so their use cannot be seen";
 
 impl Check for Triggered {
     fn judge(&self, run: &Run<'_>) -> Finding {

@@ -13,7 +13,7 @@ check! {
     Called(Tools, "tool_called"): ToolGlob
 }
 check! {
-    /// Nobody called a tool of this name, no sub-agent either; `*` is any text, `?` one character. Needs the whole conversation.
+    /// No tool of this name was called, by a sub-agent either; `*` is any text, `?` one character. Needs the whole conversation.
     NotCalled(Tools, "tool_not_called"): ToolGlob
 }
 check! {

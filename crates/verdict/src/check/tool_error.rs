@@ -10,7 +10,7 @@ pub(super) const KEYS: &[Key] = &[NoError::KEY, NoErrorIfCalled::KEY, ErrorsMax:
 
 check! {
     /// A tool whose name matches was called, and no such call failed. A name that fits nothing fails, so that a slip of
-    /// the pen is seen. A call that never came back is no success. Needs the whole conversation.
+    /// the pen is seen. A call without a result does not count as a success. Needs the whole conversation.
     NoError(Tools, "tool_no_error"): Pattern
 }
 check! {

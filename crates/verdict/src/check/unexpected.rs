@@ -1,4 +1,4 @@
-//! Files that nobody asked for.
+//! Files that the scenario does not expect.
 
 use super::{Check, Key, check};
 use crate::files::{lies_in, listing};

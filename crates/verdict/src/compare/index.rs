@@ -13,7 +13,7 @@ pub(super) struct Index<'a> {
     results: BTreeMap<&'a str, Vec<Delivered<'a>>>,
 }
 
-/// A result as the model was told it.
+/// A result as the model received it.
 #[derive(Clone, Copy)]
 pub(super) struct Delivered<'a> {
     session: Option<&'a str>,
@@ -71,14 +71,14 @@ impl<'a> Index<'a> {
         self.calls.get(call).copied()
     }
 
-    /// What the model was told first about a call, within a session.
+    /// The first result of a call that the model received, within a session.
     pub fn delivered(&self, call: &str, session: Option<&str>) -> Option<Delivered<'a>> {
-        let told = self.results.get(call)?;
+        let received = self.results.get(call)?;
         let within = |delivered: &&Delivered<'_>| match (delivered.session, session) {
-            (Some(told), Some(session)) => told == session,
+            (Some(received), Some(session)) => received == session,
             (None, _) | (_, None) => true,
         };
-        told.iter().find(within).copied()
+        received.iter().find(within).copied()
     }
 
     /// Whether the history of a request has an item; the latest are looked at first.

@@ -1,8 +1,8 @@
-//! Whether the agent's frames say what the gateway served.
+//! Compares the agent's frames with what the gateway served.
 //!
-//! The agent stands inside the sandbox, and what it writes may be forged; the gateway stands outside. Every message, call
-//! and result that a frame claims is looked up in the log of the model, within the conversation that it belongs to. What
-//! the agent makes itself (messages of the model `<synthetic>`, hooks, notes of the system) vouches for nothing.
+//! The agent runs inside the sandbox, so its frames may be forged; the gateway runs outside. Every message, call and result
+//! that a frame claims is looked up in the model's log, within the conversation that it belongs to. What the agent itself
+//! produces (messages of the model `<synthetic>`, hooks, system notes) proves nothing.
 
 mod index;
 mod input;
@@ -16,11 +16,11 @@ use index::Index;
 use speaker::{EndedTurn, Framed, Speakers};
 use std::collections::BTreeSet;
 
-/// More are not named.
+/// Maximum number of differences that are listed.
 const NAMED: usize = 5;
 
-/// Why the conversation of a run cannot be believed, where that is so: its frames claim something that the gateway did not
-/// serve, or cannot be compared.
+/// Why the conversation of a run cannot be trusted: its frames claim something that the gateway did not serve, or cannot
+/// be compared. `None` if it can be.
 #[must_use]
 pub fn unvouched(evidence: &Evidence) -> Option<String> {
     match &evidence.model {
@@ -61,7 +61,7 @@ pub(crate) fn differences(
 struct Turn {
     began_ms: u64,
     /// Frames in the user's place for the agent itself.
-    told: u64,
+    user_frames: u64,
     /// Lines of results that no request carries.
     undelivered: Vec<(u64, CallId)>,
 }
@@ -93,7 +93,7 @@ impl<'a> Comparison<'a> {
                 }
             }
             FrameClaim::Told { parent, results } => {
-                self.turn.told += u64::from(parent.is_none());
+                self.turn.user_frames += u64::from(parent.is_none());
                 for result in results {
                     self.returned(frame, parent.as_ref(), result);
                 }
@@ -136,12 +136,12 @@ impl<'a> Comparison<'a> {
                 if delivered.is_error != *is_error {
                     self.differ(
                         line,
-                        format_args!("whether the call {call} failed is not what the model was told"),
+                        format_args!("whether the call {call} failed is not what the model received"),
                     );
                 } else if delivered.text != *text && delivered.bare != Some(*text) {
                     self.differ(
                         line,
-                        format_args!("the result of the call {call} is not what the model was told"),
+                        format_args!("the result of the call {call} is not what the model received"),
                     );
                 }
             }
@@ -170,7 +170,7 @@ impl<'a> Comparison<'a> {
         let turn = std::mem::replace(&mut self.turn, Turn { began_ms: frame.offset_ms, ..Turn::default() });
         let line = frame.line;
         // As the agent counts: one, and one for each frame in the user's place. A message may be taken up meanwhile.
-        if turns.is_some_and(|turns| turns > turn.told + 2) {
+        if turns.is_some_and(|turns| turns > turn.user_frames + 2) {
             self.differ(line, "the result counts more steps than the frames show");
         }
         let EndedTurn { is_command, own_texts, spoken } = self.speakers.end_turn();
@@ -241,15 +241,15 @@ impl<'a> Comparison<'a> {
         })
     }
 
-    /// Calls that the model made in the conversation, and results that it was told, which no frame shows.
+    /// Calls that the model made in the conversation, and results that it received, which no frame shows.
     fn hidden(&mut self) {
         let Speakers { framed, sessions, was_interrupted, .. } = &self.speakers;
         let shown = |call: &str| framed.get(call).is_some_and(|framed: &Framed<'_>| framed.parent.is_none());
         let call = self.index.continued(sessions).find(|call| !shown(call));
         // An interrupted call gets a result that the agent makes up for the model alone.
         let silent = framed.iter().find(|(call, framed)| {
-            let told = || sessions.iter().any(|session| self.index.delivered(call, Some(session)).is_some());
-            !was_interrupted && !framed.is_returned && told()
+            let received = || sessions.iter().any(|session| self.index.delivered(call, Some(session)).is_some());
+            !was_interrupted && !framed.is_returned && received()
         });
         let hidden =
             [call.map(|call| ("the call", call)), silent.map(|(call, _)| ("the result of the call", *call))];

@@ -98,7 +98,7 @@ fn call(call: &str, input: &Value) -> ModelItem {
     ModelItem::Called { call: call.to_owned(), input: input_digests(input.as_object().unwrap()) }
 }
 
-fn told(call: &str, text: &str, is_error: bool) -> ModelItem {
+fn received(call: &str, text: &str, is_error: bool) -> ModelItem {
     ModelItem::Returned { call: call.to_owned(), text: text_digest(text), bare: None, is_error }
 }
 
@@ -122,10 +122,10 @@ fn honest() -> (Frames, Vec<ModelExchange>) {
     let first = vec![user("go")];
     let mut second = first.clone();
     second.extend([said("I look."), call("c1", &one), call("c2", &bash("false"))]);
-    second.extend([told("c1", "one", false), told("c2", "Exit code 1", true)]);
+    second.extend([received("c1", "one", false), received("c2", "Exit code 1", true)]);
     let mut last = second.clone();
-    last.extend([call("c3", &task), told("c3", "sub done", false)]);
-    let sub = vec![user("do it"), call("c4", &one), told("c4", "one", false)];
+    last.extend([call("c3", &task), received("c3", "sub done", false)]);
+    let sub = vec![user("do it"), call("c4", &one), received("c4", "one", false)];
     let blocks = vec![sent_text("I look."), sent_call("c1", "Bash", &one), sent_call("c2", "Bash", &two)];
     let exchanges = vec![
         exchange(1, first, "m1", "tool_use", blocks),
@@ -155,7 +155,7 @@ fn frames_that_were_forged_repeated_or_moved_differ() {
     type Touch = fn(&mut Frames);
     let cases: &[(&str, Touch, &str)] = &[
         (
-            "a call that nobody made",
+            "a call that the model did not make",
             |f| f.insert(4, spoken("m9", Value::Null, called("c9", "Skill", json!({"skill": "x"})))),
             "frames.jsonl:5: the message m9",
         ),
@@ -193,7 +193,7 @@ fn frames_that_were_forged_repeated_or_moved_differ() {
         (
             "another result",
             |f| f[4].1["message"]["content"][0]["content"] = json!("two"),
-            "not what the model was told",
+            "not what the model received",
         ),
         (
             "a failure hidden",
@@ -387,7 +387,7 @@ fn a_page_was_fetched_only_where_its_host_was_reached() {
         spoken("m2", Value::Null, text("Done.")),
         ended("Done.", 2),
     ];
-    let second = vec![user("go"), call("c1", &input), told("c1", "text", false)];
+    let second = vec![user("go"), call("c1", &input), received("c1", "text", false)];
     let exchanges = vec![
         exchange(1, vec![user("go")], "m1", "tool_use", vec![sent_call("c1", "WebFetch", &input)]),
         exchange(2, second, "m2", "end_turn", vec![sent_text("Done.")]),

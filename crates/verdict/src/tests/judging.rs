@@ -34,7 +34,7 @@ fn without_checks_the_ending_decides() {
         (cut(nothing()), Conclusion::Unverified),
         (blind(nothing()), Conclusion::Unverified),
         (Evidence { egress: None, ..nothing() }, Conclusion::Passed),
-        // No conclusion rests on the ways out unless a check asks; one that was changed says that somebody was at it.
+        // No conclusion depends on the egress log unless a check asks for it; but a changed log shows tampering.
         (logged(nothing(), EgressLogState::Truncated), Conclusion::Passed),
         (
             logged(nothing(), EgressLogState::Edited { line: 2, fault: EgressLogFault::Chain }),
@@ -48,7 +48,7 @@ fn without_checks_the_ending_decides() {
 }
 
 #[test]
-fn a_failure_is_told_from_a_failed_check() {
+fn a_failure_is_distinguished_from_a_failed_check() {
     let missing = json!([{"tool_called": "Bash"}]);
     assert_eq!(conclusion(missing.clone(), &nothing()), Conclusion::Failed);
     assert_eq!(conclusion(missing.clone(), &cut(nothing())), Conclusion::Unverified);
@@ -69,10 +69,10 @@ fn a_limit_that_the_agent_survived_is_a_note_beside_the_verdict() {
         assert_eq!(conclusion(json!([]), &survived), Conclusion::Passed, "{limit:?}");
         assert_eq!(conclusion(missing.clone(), &survived), Conclusion::Failed, "{limit:?}");
         assert_eq!(codes(missing.clone(), &survived), ["limit_reached"], "{limit:?}");
-        // A turn that failed was told of by an agent that lived on.
-        let told = reached(failed_turn("x", "y", None));
-        assert_eq!(conclusion(json!([]), &told), Conclusion::AgentFailed, "{limit:?}");
-        assert_eq!(codes(json!([]), &told), ["limit_reached", "result_error"], "{limit:?}");
+        // A failed turn was reported by an agent that kept running.
+        let reported = reached(failed_turn("x", "y", None));
+        assert_eq!(conclusion(json!([]), &reported), Conclusion::AgentFailed, "{limit:?}");
+        assert_eq!(codes(json!([]), &reported), ["limit_reached", "result_error"], "{limit:?}");
         for exit in [GuestEnd::Signal(9), GuestEnd::Code(1)] {
             for died in [
                 ConversationFailure::Crashed { exit },
@@ -284,7 +284,7 @@ fn hosts_fit_by_whole_labels() {
         (judgement.conclusion, judgement.checks[0].place.as_str()),
         (Conclusion::Passed, "expect_denied[0]")
     );
-    // Nothing listens but the model's door: the attempt ends unseen.
+    // Only the model's listener is inside: the attempt is not seen.
     for (listeners, outcome) in
         [(vec!["model", "ssh"], Outcome::Unknown), (vec!["model", "resolver"], Outcome::Fail)]
     {

@@ -236,7 +236,7 @@ pub(super) fn blind(evidence: Evidence) -> Evidence {
     Evidence { files: None, ..evidence }
 }
 
-/// A run whose log of the ways out has these decisions, each allowed one with an end.
+/// A run whose egress log has these decisions; each allowed one has an end.
 pub(super) fn went(decisions: &[(&str, EgressWay, bool)]) -> Evidence {
     let mut rows = vec![opened(&["model", "proxy"])];
     for (at, (destination, way, allowed)) in decisions.iter().enumerate() {

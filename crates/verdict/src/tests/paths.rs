@@ -63,7 +63,7 @@ fn a_link_is_followed_inside_and_nowhere_else() {
 }
 
 #[test]
-fn values_are_found_or_told_missing() {
+fn values_are_found_or_reported_missing() {
     let judge = |rest: Value| {
         let mut spec = json!({"artifact": "real/a.json"});
         spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -108,7 +108,7 @@ fn what_was_not_kept_is_not_known() {
     // Changed behind the listing, or with a secret taken out.
     assert_eq!(change(&|file| file.body = Some(b"k is forged".to_vec())), Outcome::Unknown);
     assert_eq!(change(&|file| file.bytes = 11 * 1024 * 1024), Outcome::Unknown);
-    // Bytes that are no text can hide anything.
+    // Bytes that are not text can hide anything.
     let judge = |spec: Value| result(&json!({"artifact_text": spec}), &with_links()).outcome;
     assert_eq!(judge(json!({"artifact": "outputs/b", "contains": "abc"})), Outcome::Pass);
     assert_eq!(judge(json!({"artifact": "outputs/b", "not_contains": "abc"})), Outcome::Fail);

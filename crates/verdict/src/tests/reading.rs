@@ -190,7 +190,7 @@ fn the_page_and_the_schema_have_every_key() {
 }
 
 #[test]
-fn claims_are_told_once() {
+fn claims_are_listed_once() {
     let rubric = json!({"semantic_matches": {"rubric": ["a", "b"]}});
     let other = json!({"semantic_matches": {"rubric": ["b"], "include_subagent_text": true}});
     let checks = read(&json!([rubric, rubric, other]), &[], Lane::Local).unwrap();

@@ -37,7 +37,7 @@ impl Decode for ToolGlob {
         }
         if text.len() > LONGEST_TOOL {
             let message =
-                format!("the name of a tool has at most {LONGEST_TOOL} bytes, this has {}", text.len());
+                format!("the tool name has {} bytes, more than the maximum of {LONGEST_TOOL}", text.len());
             return faults.invalid(node, Fault::new(message));
         }
         if text.contains(PATTERN_MARKS) || text.contains(".*") {
@@ -60,16 +60,16 @@ pub(crate) struct PathGlob(String);
 impl PathGlob {
     fn new(text: &str) -> Result<Self, Fault> {
         if text.len() > LONGEST_PATH {
-            let message = format!("a path has at most {LONGEST_PATH} bytes, this has {}", text.len());
+            let message = format!("the path has {} bytes, more than the maximum of {LONGEST_PATH}", text.len());
             return Err(Fault::new(message));
         }
         if text.contains(['[', ']', '{', '}']) {
-            return Err(Fault::new("brackets and braces have no meaning in a path here")
+            return Err(Fault::new("brackets and braces cannot be used in a path")
                 .help("write one path for each alternative"));
         }
         let path = PathName::new(text)?.as_str().to_owned();
         if path.split('/').any(|part| part != "**" && part.contains("**")) {
-            return Err(Fault::new("`**` stands for whole parts of a path").help("write it as `a/**/b`"));
+            return Err(Fault::new("`**` must be a whole part of a path").help("write it as `a/**/b`"));
         }
         Ok(Self(path))
     }

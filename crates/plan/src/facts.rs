@@ -1,9 +1,9 @@
-//! What a plan has to know about the host. The plan asks; one place outside answers, once.
+//! The facts about the host that a plan depends on. The compiler asks for them; the runner answers once.
 
 use belljar_contract::{AbsPath, Digest, EnvName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What has to be found out.
+/// The facts that are needed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Questions {
     /// What is at these paths?
@@ -26,7 +26,7 @@ pub enum Holds {
 }
 
 impl Questions {
-    /// Adds the questions of another.
+    /// Adds the questions of another set.
     pub fn extend(&mut self, other: Questions) {
         let Questions { paths, texts, variables, contents } = other;
         self.paths.extend(paths);
@@ -45,7 +45,6 @@ impl Questions {
 /// What is at a path, symbolic links followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathFact {
-    /// Nothing.
     Missing,
     /// A directory, at this canonical path.
     Directory(AbsPath),
@@ -62,9 +61,7 @@ pub enum PathFact {
 /// A text file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextFact {
-    /// The text.
     Text(String),
-    /// There is none.
     Missing,
     /// It cannot be used, and why.
     Unusable(String),
@@ -105,22 +102,17 @@ pub struct UserFacts {
     pub config: AbsPath,
 }
 
-/// All the answers.
+/// The answers to [`Questions`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFacts {
-    /// The user.
     pub user: UserFacts,
-    /// The project.
     pub project: ProjectFacts,
-    /// Answers about paths.
     pub paths: BTreeMap<AbsPath, PathFact>,
-    /// Answers about texts.
     pub texts: BTreeMap<AbsPath, TextFact>,
     /// The variables, of those asked about, that are set.
     pub variables: BTreeSet<EnvName>,
-    /// Answers about contents.
     pub contents: BTreeMap<AbsPath, ContentFact>,
-    /// What the kernel lacks to hold back, in a project that is changed in place, what the host would execute later.
+    /// The kernel feature that the guard of a `direct` workspace needs and this kernel lacks.
     pub guard_lacks: Option<String>,
 }
 

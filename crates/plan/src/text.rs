@@ -1,4 +1,4 @@
-//! Bytes of a stranger's file to text: bounded, UTF-8, without a byte order mark.
+//! Decodes an untrusted file: bounded, UTF-8, without a byte order mark.
 
 use belljar_contract::{Diagnostic, Label, Severity, SourceFile};
 

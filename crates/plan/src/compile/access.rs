@@ -1,4 +1,4 @@
-//! What can be reached, with which credentials and keys, and what may be used up.
+//! Egress rules, credentials and limits.
 
 use super::{Compiler, Reasons, defaults};
 use crate::explain::Origin;
@@ -35,7 +35,7 @@ pub(super) fn egress(written: Option<&At<EgressSpec>>, reasons: &mut Reasons) ->
     Egress { model: true, rules }
 }
 
-/// The limits as written. Defaults depend on the machine and on who watches, and are added at launch.
+/// The limits as written. Defaults depend on the machine and on whether there is a terminal, and are added at launch.
 pub(super) fn limits(written: Option<&At<LimitsSpec>>, reasons: &mut Reasons) -> Limits {
     let Some(spec) = written else { return Limits::default() };
     let LimitsSpec { memory, pids, cpu, time, cost_usd, tmpfs } = &spec.value;

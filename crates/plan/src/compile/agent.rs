@@ -1,4 +1,4 @@
-//! One agent: from what is written to a whole plan.
+//! Compiles one agent of the manifest to a plan.
 
 use super::env::EnvBase;
 use super::library::server_names;
@@ -16,7 +16,7 @@ use belljar_contract::{
 };
 use std::collections::BTreeMap;
 
-/// Where the project stands in tests.
+/// Path of the project in tests.
 pub(crate) const TEST_WORKSPACE: &str = "/workspace";
 /// The agent's home, unless the user's own configuration is shared.
 const AGENT_HOME: &str = "/home/agent";
@@ -219,7 +219,7 @@ pub(super) fn compile(
     Some(Compiled { plan, reasons: reasons.0, takes_from_project: compiler.takes_from_project })
 }
 
-/// Only what an agent picks from the library: all that can be checked of one that is known in part.
+/// Checks only what an agent picks from the library, for an agent whose table could not be read completely.
 pub(super) fn references(compiler: &mut Compiler<'_>, name: &AgentName, spec: &AgentSpec) {
     let manifest = compiler.request.manifest;
     compiler.pick(name, "skill", &spec.skills, &manifest.skills);
@@ -462,7 +462,7 @@ fn words(list: &[At<Word>]) -> Vec<String> {
 
 fn tool_rules(written: Option<&At<ToolsSpec>>, reasons: &mut Reasons) -> ToolRules {
     let Some(spec) = written else { return ToolRules::default() };
-    // The provider's own are none of the agent's: the gateway looks after them.
+    // The provider's own tools do not belong to the agent; the gateway enforces them.
     let ToolsSpec { allow, deny, provider: _ } = &spec.value;
     reasons.add("tools", "restricted", Origin::Written(spec.place.clone()));
     ToolRules { allow: allow.as_ref().map(|list| words(&list.value.0)), deny: words(deny) }

@@ -1,9 +1,9 @@
-//! What holds when nothing is written, each with its reason.
+//! The defaults, each with its reason.
 
 use crate::manifest::{Layer, LayerText};
 use belljar_contract::{AbsPath, Access, BackendKind, HomeMode, PathError, Port, WorkspaceMode};
 
-/// The agent that serves when none is declared.
+/// The built-in agent, used when none is declared.
 pub const BUILT_IN_AGENT: &str = "default";
 
 pub(super) const HARNESS: (&str, &str) = ("claude-code", "the first agent belljar knows");
@@ -11,7 +11,7 @@ pub(super) const HOME: (HomeMode, &str) =
     (HomeMode::Project, "a conversation can be resumed, and nothing of yours is visible");
 pub(super) const WORKSPACE: (WorkspaceMode, &str) =
     (WorkspaceMode::Direct, "you see the agent's changes as they happen");
-/// Where the kernel has no guard.
+/// The default workspace if the kernel cannot support the guard.
 pub(super) const WORKSPACE_UNGUARDED: (WorkspaceMode, &str) = (
     WorkspaceMode::Overlay,
     "this kernel cannot hold back files that your machine would execute; `belljar doctor` says what is missing",

@@ -1,4 +1,4 @@
-//! The environment: what is in it, and where each value comes from. There is nothing else in it.
+//! The complete environment of the agent, and the source of each value.
 
 use super::{Compiler, Reasons, Rigour, Wanted};
 use crate::explain::Origin;

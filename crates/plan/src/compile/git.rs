@@ -1,4 +1,4 @@
-//! Who commits inside: the user's name and address, and what git is to ignore, as data.
+//! The configuration of git inside: the author of commits and the ignore file.
 
 use super::Reasons;
 use crate::explain::Origin;

@@ -31,7 +31,7 @@ use belljar_contract::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much must be true of this very machine.
+/// How strictly the host is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rigour {
     /// Everything: a run is about to begin.
@@ -40,17 +40,17 @@ pub enum Rigour {
     Check,
 }
 
-/// What a compilation works on.
+/// The input of a compilation.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     pub manifest: &'a Manifest,
-    /// The kinds of agent there are.
+    /// The known harnesses.
     pub harnesses: &'a [&'a dyn Harness],
     /// The answers to [`questions`].
     pub facts: &'a HostFacts,
-    /// What the sandbox is for.
+    /// Whether the sandbox is for a session or a test.
     pub purpose: Purpose,
-    /// How much must be true of this very machine.
+    /// How strictly the host is checked.
     pub rigour: Rigour,
     /// The backend and image of the command line, which override the manifest.
     pub sandbox: &'a SandboxChoice,
@@ -66,7 +66,7 @@ pub struct Compiled {
     pub takes_from_project: bool,
 }
 
-/// Compiles agents one after another; what they share is resolved, and complained about, once.
+/// Compiles agents one after another; library entries are resolved, and their faults reported, once.
 pub struct Compiler<'a> {
     request: Request<'a>,
     sources: Sources,
@@ -79,11 +79,11 @@ pub struct Compiler<'a> {
     takes_from_project: bool,
 }
 
-/// More findings than this are not listed: a hostile file makes as many as it likes.
+/// Maximum number of diagnostics: a hostile file could cause any number.
 const FINDING_LIMIT: usize = 1000;
 
 impl<'a> Compiler<'a> {
-    /// A compiler that has done nothing yet.
+    /// Creates a compiler without diagnostics.
     #[must_use]
     pub fn new(request: Request<'a>) -> Self {
         Self {
@@ -178,7 +178,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The canonical form of what must exist, or a complaint that names `what` and the path.
+    /// The canonical form of a path that must exist; otherwise reports a fault that names `what` and the path.
     fn existing(&mut self, path: &AbsPath, place: &Place, what: &str, wanted: Wanted) -> Option<AbsPath> {
         self.takes_from_project |= path.is_within(&self.request.facts.project.root);
         let problem = match (self.request.facts.path(path), wanted) {
@@ -203,7 +203,7 @@ enum Wanted {
     Either,
 }
 
-/// Which agent is meant.
+/// The chosen agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     Agent(AgentName),

@@ -13,7 +13,7 @@ use belljar_contract::{
 /// How the reason of a mount of the user's own configuration begins.
 pub const OF_THE_USER: &str = "yours: ";
 
-/// Where things lie inside.
+/// Paths inside the sandbox.
 pub(super) struct Inside {
     pub home: AbsPath,
     pub kit: AbsPath,
@@ -27,7 +27,7 @@ pub(super) enum System {
     Image,
 }
 
-/// Everything that the order is made of.
+/// The parts that the list of mounts is made from.
 pub(super) struct Parts<'a> {
     pub inside: &'a Inside,
     pub system: System,
@@ -61,7 +61,7 @@ pub(super) const RESERVED: [(&str, &str); 13] = [
     ("/tmp", "it is private and empty at every start"),
 ];
 
-/// What of the host is never shown, wherever it would appear, and why.
+/// Paths of the host that are never shown, and why.
 const KEPT_OUT: [(&str, &str); 4] = [
     ("/proc", "through it every process of this machine could be seen"),
     ("/sys", "it is this machine's kernel"),
@@ -156,7 +156,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The whole home, or what lies above it, is what a sandbox is for keeping out.
+    /// Refuses the whole home, or a directory above it: keeping it out is the purpose of the sandbox.
     fn source_is_fit(&mut self, real: &AbsPath, place: &Place) -> bool {
         let Some(why) = kept_out(real, &self.request.facts.user) else { return true };
         let message = format!("`{real}` cannot be mounted: {why}");
@@ -198,7 +198,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Why something of the host is never shown, if it is not.
+/// Why a path of the host is never shown; `None` if it may be.
 pub(super) fn kept_out(real: &AbsPath, user: &UserFacts) -> Option<&'static str> {
     let kept_out = KEPT_OUT.iter().find(|(path, _)| {
         real.as_path().starts_with(path) || std::path::Path::new(path).starts_with(real.as_path())

@@ -18,7 +18,7 @@ pub(super) struct Facts<'a> {
     pub purpose: Purpose,
 }
 
-/// Whether anything keeps the agent in.
+/// Whether the backend isolates the agent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Isolation {
     Sandboxed,

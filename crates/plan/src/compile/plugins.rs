@@ -1,7 +1,7 @@
 //! Directories that the user's own plugins come from and that lie outside the agent's directory.
 //!
-//! A record is a file that anything may have written. What it names is shown only when it is what the record says it
-//! is, and nothing that a sandbox is for keeping out; anything else is refused by name.
+//! Any program may have written such a record. A directory that it names is mounted only if it is what the record says
+//! and nothing that the sandbox must keep out; anything else is an error that names it.
 
 use super::Compiler;
 use super::mounts::{OF_THE_USER, Parts, RESERVED, kept_out, mount};

@@ -1,4 +1,4 @@
-//! What has to be known about the host before agents can be compiled.
+//! The facts about the host that a compilation needs.
 
 use super::env::written_out;
 use super::library::skill_candidates;

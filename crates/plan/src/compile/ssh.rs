@@ -1,4 +1,4 @@
-//! Keys of ssh: the entries, the way to their hosts, and the files that ssh inside reads.
+//! The ssh entries of a plan, the egress rules that they imply, and the files that ssh inside reads.
 //!
 //! A plan shows all of these files as they will be, except for what only the launch knows: the public half of a key,
 //! and the keys of a host that the manifest does not name. [`fill_ssh`] puts those in.
@@ -123,7 +123,7 @@ pub(super) fn files(home: &AbsPath, entries: &[SshEntry]) -> Vec<PlannedFile> {
     out
 }
 
-/// What was to be looked up is not there.
+/// The keys of a host are missing from the lookup.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the keys of the ssh host `{host}` were not looked up")]
 pub struct SshNotFound {
@@ -168,7 +168,7 @@ fn public_key_file(index: usize) -> String {
     format!("belljar-{}.pub", index + 1)
 }
 
-/// What stands in ssh's own files for a host: no brackets around an address.
+/// The spelling of a host in ssh's own files: an address without brackets.
 fn bare(host: &Host) -> String {
     match host {
         Host::Name(name) => name.to_string(),
@@ -176,7 +176,7 @@ fn bare(host: &Host) -> String {
     }
 }
 
-/// Every word in here has a closed alphabet: aliases and users by their type, hosts and ports by theirs.
+/// Needs no quoting: the types of aliases, users, hosts and ports allow harmless characters only.
 fn config(entries: &[SshEntry]) -> String {
     let mut out =
         String::from("# Made by belljar for this run. The keys are outside; the agent signs with them.\n");

@@ -171,7 +171,7 @@ fn notes(sources: &[SourceFile], agents: &[Agent]) -> Vec<String> {
         }));
         out.extend(agent.env.iter().filter(|(variable, _)| is_ours(variable)).map(|(variable, _)| {
             format!(
-                "env: `{variable}` may be one that belljar sets itself; `belljar check` tells (`{}`)",
+                "env: `{variable}` may be one that belljar sets itself; `belljar check` reports it (`{}`)",
                 agent.name
             )
         }));

@@ -21,7 +21,7 @@ pub(super) fn write(page: &mut Page, parts: &AgentSection<'_>) {
     page.blank();
     page.line(&format!("[{table}]"));
     character(page, *has_claude_md);
-    page.title("What it picks from the library");
+    page.title("What it uses from the library");
     for (family, shelf) in shelves {
         page.explain(&format!("agents.{family}"));
         picks(page, family, shelf);
@@ -31,7 +31,7 @@ pub(super) fn write(page: &mut Page, parts: &AgentSection<'_>) {
     reach(page, markers, remote.as_ref());
     limits(page);
     git(page);
-    page.title("What it has of this machine");
+    page.title("What it gets from this machine");
     mounts(page, &table);
     credentials(page, &table);
     ssh(page, &table, remote.as_ref());
@@ -42,7 +42,7 @@ fn character(page: &mut Page, has_claude_md: bool) {
     page.key("model", "\"claude-opus-4-8\"");
     page.key("effort", "\"high\"");
     if has_claude_md {
-        page.say("The project's own `CLAUDE.md` is read as it always is; a role comes on top of it.");
+        page.say("The project's own `CLAUDE.md` is read as usual; a role is added to it.");
     }
     page.key("role", "\"roles/coder.md\"");
     page.key("prompt", "\"Review the diff against main.\"");
@@ -65,7 +65,7 @@ fn freedom(page: &mut Page) {
     page.line("permissions.skip_prompts = true");
     page.key("permissions.allow", "[\"Bash(git log *)\"]");
     page.key("permissions.deny", "[\"Bash(rm -rf *)\"]");
-    page.title("Which tools it has");
+    page.title("Its tools");
     page.key("tools.allow", "[\"Read\", \"Grep\", \"Edit\", \"Bash\"]");
     page.key("tools.deny", "[\"WebSearch\"]");
     page.key("tools.provider", "[\"web_search\"]");
@@ -80,16 +80,16 @@ fn environment(page: &mut Page) {
     page.title("Its environment");
     page.explain("agents.env");
     for (example, about) in [
-        ("env.LOG_LEVEL = \"debug\"", "as it stands here"),
+        ("env.LOG_LEVEL = \"debug\"", "this text"),
         ("env.REGION = \"${REGION}\"", "from your own environment"),
         ("env.ZONE = { env = \"REGION\" }", "the same in the long form"),
         ("env.DB_PASSWORD = \"?Database password\"", "asked at the terminal, never stored"),
-        ("env.LICENCE = { file = \"~/licence.txt\" }", "what a file of yours holds"),
+        ("env.LICENCE = { file = \"~/licence.txt\" }", "the content of a file on your machine"),
         (
             "env.REVISION = { command = [\"git\", \"rev-parse\", \"HEAD\"] }",
-            "what a program on your side prints",
+            "the output of a program on your machine",
         ),
-        ("env.PATTERN = { value = \"?*.txt\" }", "as it stands here, though it begins with `?`"),
+        ("env.PATTERN = { value = \"?*.txt\" }", "this text, although it begins with `?`"),
     ] {
         page.example(&format!("{example}  # {about}"));
     }
@@ -101,11 +101,11 @@ fn reach(page: &mut Page, markers: &[String], remote: Option<&HostName>) {
     if !markers.is_empty() {
         let some: Vec<&String> = markers.iter().take(8).collect();
         page.say(&format!(
-            "Found here: {}. What the build downloads, it downloads from hosts in this list.",
+            "Found here: {}. Add the hosts that the build downloads from.",
             belljar_contract::decode::list(&some)
         ));
     }
-    page.say("`belljar run --learn` can tell which hosts were asked for.");
+    page.say("`belljar run --learn` lists the hosts that were refused.");
     page.line("egress.allow = [");
     page.line("    #\"api.example.org\",");
     page.line("    #\"*.example.net\",");
@@ -119,7 +119,7 @@ fn reach(page: &mut Page, markers: &[String], remote: Option<&HostName>) {
 }
 
 fn limits(page: &mut Page) {
-    page.title("What a run may use up");
+    page.title("Limits of a run");
     page.key("limits.memory", "\"4G\"");
     page.key("limits.pids", "512");
     page.key("limits.cpu", "1.5");
@@ -129,7 +129,7 @@ fn limits(page: &mut Page) {
 }
 
 fn git(page: &mut Page) {
-    page.title("Who commits");
+    page.title("Author of its commits");
     page.key("git.identity", "false");
     page.key("git.name", "\"Coder\"");
     page.key("git.email", "\"coder@example.org\"");
@@ -155,7 +155,7 @@ fn credentials(page: &mut Page, table: &str) {
         ],
     );
     page.blank();
-    page.say("Another, whose secret a program on your side prints.");
+    page.say("Another one; a program on your machine prints the secret.");
     page.example(&header);
     page.example("host = \"api.example.net\"");
     page.example("value = { prefix = \"Bearer \", command = [\"pass\", \"show\", \"api-token\"] }");

@@ -111,7 +111,7 @@ pub(super) fn servers(page: &mut Page, found: &[FoundServer]) -> Shelf {
     let mut shelf = Shelf::default();
     if !found.is_empty() {
         page.blank();
-        page.say("MCP servers that the project brings. They run code, so none is picked until you do.");
+        page.say("MCP servers of this project. They run code, so the agent below uses none of them yet.");
     }
     for FoundServer { name, command, args, env_names } in found {
         let mut lines = vec![format!("command = {}", quote(command))];
@@ -141,7 +141,7 @@ pub(super) fn plugins(page: &mut Page, found: &[FoundPlugin]) -> Shelf {
     let mut shelf = Shelf::default();
     if !found.is_empty() {
         page.blank();
-        page.say("Plugins. They can run code, so none is picked until you do.");
+        page.say("Plugins. They can run code, so the agent below uses none of them yet.");
     }
     for FoundPlugin { name, path_text } in found {
         let lines = vec![format!("source = {}", quote(path_text))];

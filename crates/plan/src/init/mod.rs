@@ -25,11 +25,10 @@ pub struct Found {
     pub user_skills: Vec<FoundSkill>,
     /// MCP servers that the project's own file declares.
     pub project_mcp: Vec<FoundServer>,
-    /// Plugins.
     pub plugins: Vec<FoundPlugin>,
     /// Whether the project has a `CLAUDE.md`.
     pub has_claude_md: bool,
-    /// Names of files that tell of a build, such as `package.json`.
+    /// Names of build files, such as `package.json`.
     pub markers: Vec<String>,
     /// The host of the repository's remote.
     pub git_remote_host: Option<String>,
@@ -49,11 +48,8 @@ pub struct FoundSkill {
 /// An MCP server that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundServer {
-    /// Its name.
     pub name: String,
-    /// The program.
     pub command: String,
-    /// Its arguments.
     pub args: Vec<String>,
     /// The names of its variables; their values are not read.
     pub env_names: Vec<String>,
@@ -62,7 +58,6 @@ pub struct FoundServer {
 /// A plugin that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundPlugin {
-    /// Its name.
     pub name: String,
     /// The directory, as a manifest has it.
     pub path_text: String,
@@ -107,7 +102,7 @@ fn head(page: &mut Page) {
         "A line that begins with `# ` explains; a line that begins with `#` and no space is an example, and",
     );
     page.say("counts once you delete the `#`. Lines under a header in brackets go together.");
-    page.say("What is not declared is not there: no file, no variable, no host but the model's.");
+    page.say("The agent gets nothing else: no other file, variable or host, except for the model's.");
     page.say("`belljar check` checks this file; `belljar plan` shows what follows from it.");
 }
 

@@ -25,11 +25,11 @@ table! {
     /// What agents pick from, by name.
     "the library"
     pub struct LibrarySpec {
-        /// Skills.
+        /// Skills, by name.
         skills: Vec<Named<LibraryName, SkillSpec>>,
-        /// MCP servers.
+        /// MCP servers, by name.
         mcp: Vec<Named<LibraryName, McpSpec>>,
-        /// Plugins.
+        /// Plugins, by name.
         plugins: Vec<Named<LibraryName, PluginSpec>>,
     }
 }
@@ -51,9 +51,9 @@ table! {
     pub struct McpSpec {
         /// The program, found inside the sandbox.
         command: At<Program>,
-        /// Its arguments; no shell sees them.
+        /// Its arguments, passed without a shell.
         args: Vec<At<Argument>>,
-        /// Its variables.
+        /// Its environment variables.
         env: Vec<Named<EnvName, EnvText>>,
     }
 }
@@ -87,11 +87,11 @@ table! {
         mcp: Vec<At<LibraryName>>,
         /// Plugins from the library.
         plugins: Vec<At<LibraryName>>,
-        /// Which tools the agent has.
+        /// The tools that the agent has.
         tools: Option<At<ToolsSpec>>,
-        /// What the agent asks about.
+        /// Which actions the agent asks about.
         permissions: Option<At<PermissionsSpec>>,
-        /// What of the agent's own directory persists: `clean`, `project` or `shared`.
+        /// How much of the agent's own directory persists: `clean`, `project` or `shared`.
         home: Option<At<HomeMode>>,
         /// How changes to the project are kept: `direct`, `overlay` or `copy`.
         workspace: Option<At<WorkspaceMode>>,
@@ -101,28 +101,28 @@ table! {
         image: Option<At<ImageName>>,
         /// Directories and files of the host that appear inside.
         mounts: Vec<At<MountSpec>>,
-        /// Variables of the environment. There are no others.
+        /// Environment variables. The agent gets no others from this machine.
         env: Vec<Named<EnvName, EnvText>>,
-        /// What can be reached.
+        /// Hosts that the agent can reach.
         egress: Option<At<EgressSpec>>,
         /// Secrets that are added to requests outside the sandbox.
         credentials: Vec<At<CredentialSpec>>,
         /// Keys that ssh inside can sign with.
         ssh: Vec<At<SshSpec>>,
-        /// Who commits inside.
+        /// The author of commits made inside.
         git: Option<At<GitSpec>>,
-        /// What a run may use up.
+        /// Limits of a run.
         limits: Option<At<LimitsSpec>>,
     }
 }
 
 table! {
-    /// Which tools the agent has.
+    /// The tools that the agent has.
     "`tools`"
     pub struct ToolsSpec {
-        /// Only these.
+        /// Offer only these tools.
         allow: Option<At<Many<At<Word>>>>,
-        /// Never these.
+        /// Never offer these tools.
         deny: Vec<At<Word>>,
         /// Tools that the model's provider runs on its own machines, such as `web_search`; none when absent.
         provider: Vec<At<Word>>,
@@ -130,27 +130,27 @@ table! {
 }
 
 table! {
-    /// Who commits inside: your own name and address, unless something else is written.
+    /// The author of commits made inside; your own name and address when absent.
     "`git`"
     pub struct GitSpec {
         /// Whether your `user.name`, `user.email`, `init.defaultBranch` and ignore file arrive inside; `true` when absent.
         identity: Option<At<bool>>,
-        /// A name in place of yours.
+        /// A name instead of yours.
         name: Option<At<Word>>,
-        /// An address in place of yours.
+        /// An email address instead of yours.
         email: Option<At<Word>>,
     }
 }
 
 table! {
-    /// What the agent asks about.
+    /// Which actions the agent asks about.
     "`permissions`"
     pub struct PermissionsSpec {
         /// Ask about nothing: the sandbox is the boundary.
         skip_prompts: Option<At<bool>>,
-        /// Never asked about.
+        /// Allow these without asking.
         allow: Vec<At<Word>>,
-        /// Always refused.
+        /// Always refuse these.
         deny: Vec<At<Word>>,
     }
 }
@@ -169,13 +169,13 @@ table! {
 }
 
 table! {
-    /// What can be reached. Nothing, when absent, but the model.
+    /// Hosts that the agent can reach; when absent, only the model.
     "`egress`"
     pub struct EgressSpec {
         /// Hosts, `*.domain`, addresses or ranges, each with an optional port, 443 without one; or a table with
         /// `host`, `methods` and `paths`.
         allow: Vec<At<AllowText>>,
-        /// Never these, whatever is allowed; every port without one.
+        /// Hosts that are refused even if `allow` has them; without a port, on every port.
         deny: Vec<At<HostPattern>>,
     }
 }
@@ -184,7 +184,7 @@ table! {
     /// A secret that is added to requests for one host, outside the sandbox.
     "a credential"
     pub struct CredentialSpec {
-        /// The host; no other sees the secret.
+        /// The host; the secret is sent to no other.
         host: At<HostName>,
         /// The header; `Authorization` when absent.
         header: Option<At<HeaderName>>,
@@ -215,8 +215,8 @@ table! {
 }
 
 table! {
-    /// What a run may use up. A limit that this machine cannot enforce is refused, not ignored. Processes, time and file
-    /// systems in memory are limited by default; `"none"` takes such a default away.
+    /// Limits of a run. A limit that this machine cannot enforce is an error. Processes, time and file systems in memory are
+    /// limited by default; `"none"` removes such a default.
     "`limits`"
     pub struct LimitsSpec {
         /// Memory, swap included, such as `4G`.
@@ -225,9 +225,9 @@ table! {
         pids: Option<At<Bound<Positive>>>,
         /// Processors, such as `1.5`.
         cpu: Option<At<Cpus>>,
-        /// Wall clock, such as `30m`; when absent 1h for a scenario and 12h for `run` without a terminal.
+        /// Time limit, such as `30m`; when absent 1h for a scenario and 12h for `run` without a terminal.
         time: Option<At<Bound<TimeSpan>>>,
-        /// Money spent on the model.
+        /// Maximum cost of the model, in US dollars.
         cost_usd: Option<At<Usd>>,
         /// All file systems in memory together (`/tmp`, the home, `/dev/shm`), such as `2G`; half of memory when absent.
         tmpfs: Option<At<Bound<ByteSize>>>,

@@ -9,36 +9,36 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 table! {
-    /// A scenario: what is said to an agent, who answers it, and what must hold afterwards.
+    /// A scenario: a prompt, the answers to the agent's questions, and checks.
     "a scenario"
     pub struct ScenarioSpec {
-        /// What it is called; the file's name without its ending when absent.
+        /// Name of the scenario; the file name without its extension when absent.
         name: Option<At<Line>>,
         /// Which facts of the emulated platform count; `latest` when absent.
         baseline: Option<At<Line>>,
         /// The session file, relative to this one; `(inline)` for a session without anything.
         session: Option<At<SessionReference>>,
-        /// What stands between the agent and this machine.
+        /// How the agent is isolated from this machine.
         fidelity: Option<At<Fidelity>>,
-        /// Where it is carried out; `local`.
+        /// Where the scenario runs; only `local`.
         execution: Option<At<LocalExecution>>,
-        /// How results reach the user: `local`, as files, or `remote`, only as what is handed over.
+        /// How results reach the user: `local` as files, `remote` only as handed over by the agent.
         lane: Option<At<Lane>>,
         /// The prompt, sent to the agent unchanged; `/name` at its beginning calls a skill.
         prompt: At<PromptText>,
         /// Time limit for the whole run, in milliseconds.
         timeout_ms: Option<At<Milliseconds>>,
-        /// Rules that answer the agent's questions; the first that fits decides.
+        /// Rules that answer the agent's questions; the first that matches decides.
         answers: Option<AnyList>,
         /// What happens to a question that no rule answers; `fail` when absent.
         on_unanswered: Option<At<OnUnanswered>>,
         /// Hosts that must have been refused.
         expect_denied: Vec<At<DeniedHost>>,
-        /// What must hold afterwards.
+        /// Checks of the run.
         assert: Option<AnyList>,
         /// The skills that this scenario is about; all when absent.
         skills: Vec<At<Line>>,
-        /// What the image must be able to do.
+        /// Capabilities that the image must have.
         requires_capabilities: Vec<At<Capability>>,
         /// Whether the agent may write to a connected directory itself where no copy of it is made.
         allow_host_writes: Option<At<bool>>,
@@ -66,7 +66,7 @@ impl Scalar for PromptText {
 /// Where the session is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionReference {
-    /// `(inline)`: nowhere, everything has its default.
+    /// `(inline)`: no file, everything has its default.
     Inline,
     File(PathText),
 }

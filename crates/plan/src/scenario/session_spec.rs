@@ -22,7 +22,7 @@ table! {
         agent_max_turns: Option<At<Positive>>,
         /// The name of an account. There is none here: taken with a warning.
         account_name: Option<At<Line>>,
-        /// What the agent asks about; `default` when absent.
+        /// Permission mode: which actions the agent asks about; `default` when absent.
         permission_mode: Option<At<PermissionMode>>,
         /// What is done about a tool that no rule names; `cowork` when absent.
         permission_parity: Option<At<PermissionParity>>,
@@ -36,21 +36,21 @@ table! {
         trusted_folders: Vec<At<PathText>>,
         /// Whether directories appear without being listed. Taken with a warning: none does.
         auto_mount_folders: Option<At<bool>>,
-        /// Plugins.
+        /// Plugins that the agent has.
         plugins: Option<At<PluginsSpec>>,
-        /// Skills.
+        /// Skills that the agent has.
         skills: Option<At<SkillsSpec>>,
-        /// MCP servers.
+        /// MCP servers that the agent has.
         mcp: Option<At<McpChoiceSpec>>,
-        /// What can be reached.
+        /// Hosts that the agent can reach.
         egress: Option<At<SessionEgressSpec>>,
-        /// What the agent may fetch without asking.
+        /// Hosts that the agent may fetch from without asking.
         web_fetch: Option<At<WebFetchSpec>>,
         /// What counts as a change of a skill. Taken with a warning.
         staleness: Option<At<StalenessSpec>>,
         /// Settings that the emulated platform does not have.
         debug: Option<At<DebugSpec>>,
-        /// Variables of the agent.
+        /// Environment variables of the agent.
         agent_env: Option<At<AgentEnvSpec>>,
     }
 }
@@ -70,7 +70,7 @@ table! {
     /// A directory below `.projects`.
     "a project"
     pub struct ProjectSpec {
-        /// Its name there.
+        /// Its name below `.projects`.
         uuid: At<ProjectId>,
         /// The directory, relative to this file.
         from: At<PathText>,
@@ -78,7 +78,7 @@ table! {
 }
 
 table! {
-    /// Plugins.
+    /// Plugins that the agent has.
     "`plugins`"
     pub struct PluginsSpec {
         /// A configuration directory of the agent. Refused unless it is null: a run has its own.
@@ -97,7 +97,7 @@ table! {
 }
 
 table! {
-    /// Skills.
+    /// Skills that the agent has.
     "`skills`"
     pub struct SkillsSpec {
         /// Directories of skills.
@@ -110,7 +110,7 @@ table! {
 }
 
 table! {
-    /// MCP servers.
+    /// MCP servers that the agent has.
     "`mcp`"
     pub struct McpChoiceSpec {
         /// A file with `mcpServers`.
@@ -121,21 +121,21 @@ table! {
 }
 
 table! {
-    /// What can be reached, beside the model.
+    /// Hosts that the agent can reach, beside the model.
     "`egress`"
     pub struct SessionEgressSpec {
         /// Hosts or `*.domain`, each with an optional port, 443 without one.
         extra_allow: Vec<At<HostPattern>>,
-        /// Whether everything can be reached. Refused unless it is false: hosts are named.
+        /// Whether every host can be reached. Refused unless it is false: list hosts instead.
         unrestricted: Option<At<bool>>,
     }
 }
 
 table! {
-    /// What the agent may fetch without asking.
+    /// Hosts that the agent may fetch from without asking.
     "`web_fetch`"
     pub struct WebFetchSpec {
-        /// Hosts, each as it is.
+        /// Hosts, without patterns.
         approved_domains: Vec<At<HostName>>,
     }
 }
@@ -161,7 +161,7 @@ table! {
 }
 
 table! {
-    /// Variables of the agent.
+    /// Environment variables of the agent.
     "`agent_env`"
     pub struct AgentEnvSpec {
         /// The model of its sub-agents.
@@ -175,7 +175,7 @@ table! {
     }
 }
 
-/// A value, or the word that there is none.
+/// A value, or the word for "none".
 #[derive(Debug, Clone, PartialEq)]
 pub struct Nullable<T>(pub Option<T>);
 

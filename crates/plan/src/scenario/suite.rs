@@ -5,7 +5,7 @@ use belljar_contract::AbsPath;
 /// Names that mark a directory as the top of somebody's work.
 pub const SUITE_MARKS: [&str; 4] = [".git", "belljar.toml", "SKILL.md", ".claude-plugin"];
 
-/// What is its own to a scenario, a session or a tape.
+/// The files that belong to a scenario, a session or a tape.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SuiteRoot {
     /// This directory and everything below it.
@@ -19,7 +19,7 @@ pub enum SuiteRoot {
 pub enum Ground {
     /// It has one of [`SUITE_MARKS`].
     Marked,
-    /// It has none.
+    /// It has no such mark.
     Plain,
     /// Everyone can put files there, as in `/tmp`.
     Shared,

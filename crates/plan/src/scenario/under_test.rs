@@ -48,7 +48,6 @@ pub enum StagedError {
     /// A manifest is text.
     #[error("`{path}` is not UTF-8, so no manifest can name it")]
     NotText {
-        /// The path.
         path: AbsPath,
     },
     /// It would appear somewhere else.

@@ -37,13 +37,13 @@ macro_rules! words {
 }
 
 words! {
-    /// What stands between the agent and this machine.
+    /// How the agent is isolated from this machine.
     pub enum Fidelity, "a tier" {
-        /// Nothing: the agent's protocol alone is looked at.
+        /// No isolation: only the agent's protocol is tested.
         Protocol = "protocol",
         /// A container.
         Container = "container",
-        /// A machine of its own.
+        /// A virtual machine.
         Microvm = "microvm",
         /// The agent outside, its shell inside.
         Hostloop = "hostloop",
@@ -57,7 +57,7 @@ words! {
     pub enum OnUnanswered, "what to do with a question that no rule answers" {
         /// The run fails.
         Fail = "fail",
-        /// Somebody at the terminal is asked.
+        /// The user is asked at the terminal.
         Prompt = "prompt",
         /// A model is asked.
         Llm = "llm",
@@ -67,7 +67,7 @@ words! {
 }
 
 words! {
-    /// What an image has to be able to do.
+    /// A capability that an image must have.
     pub enum Capability, "a capability" {
         /// Convert office documents.
         OfficeConvert = "office_convert",
@@ -75,7 +75,7 @@ words! {
         Ocr = "ocr",
         /// Extract with a learned model.
         MlExtract = "ml_extract",
-        /// See.
+        /// Analyse pictures.
         Cv = "cv",
         /// Read tables in PDF files.
         PdfTables = "pdf_tables",
@@ -109,7 +109,7 @@ words! {
 words! {
     /// How thinking appears in the stream.
     pub enum ThinkingDisplay, "how thinking is shown" {
-        /// In short.
+        /// As a summary.
         Summarized = "summarized",
         /// Not at all.
         Omitted = "omitted",
@@ -119,7 +119,7 @@ words! {
 words! {
     /// Whether the agent looks for tools instead of carrying them all.
     pub enum ToolSearch, "`auto` or `off`" {
-        /// Where there are many.
+        /// If there are many tools.
         Auto = "auto",
         /// Never.
         Off = "off",

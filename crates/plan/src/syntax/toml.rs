@@ -10,13 +10,13 @@ pub(crate) fn parse(text: &str) -> Result<Table, Vec<SyntaxError>> {
     if errors.is_empty() {
         return Ok(convert_table(table.get_ref()));
     }
-    let mut out: Vec<SyntaxError> = errors.iter().map(|error| tell(text, error)).collect();
+    let mut out: Vec<SyntaxError> = errors.iter().map(|error| reworded(text, error)).collect();
     out.sort_by_key(|error| error.span.start);
     Err(out)
 }
 
-/// The parser's words, made plainer where they leave the reader alone.
-fn tell(text: &str, error: &toml::de::Error) -> SyntaxError {
+/// The parser's message, reworded where it would not help the reader.
+fn reworded(text: &str, error: &toml::de::Error) -> SyntaxError {
     let span = error.span().unwrap_or(0..0);
     let message = error.message().lines().collect::<Vec<_>>().join("; ");
     let at = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default();

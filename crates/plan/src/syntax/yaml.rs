@@ -20,7 +20,7 @@ const DEPTH: usize = 64;
 const VALUES: usize = 1 << 17;
 /// What anchors and the copies of them may hold together, counted by [`weight`].
 const REPEATED: usize = 4 << 20;
-/// More duplicate keys than anybody reads about.
+/// Maximum number of duplicate keys that are reported.
 const DUPLICATES: usize = 100;
 
 struct Open {

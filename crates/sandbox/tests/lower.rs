@@ -123,9 +123,9 @@ fn the_order_is_the_meaning() {
     let (plan, machine, workload) = (plan(), machine(), Workload::Agent(Vec::new()));
     let launch = lower(&lowering(&plan, &workload, &machine)).unwrap();
     let mut text = String::new();
-    for word in launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown) {
-        text.push_str(if word.starts_with("--") && !text.is_empty() { "\n" } else { " " });
-        text.push_str(&word);
+    for argument in launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown) {
+        text.push_str(if argument.starts_with("--") && !text.is_empty() { "\n" } else { " " });
+        text.push_str(&argument);
     }
     for part in &launch.root {
         text.push_str(&format!("\n{}", part.words().join(" ")));
@@ -136,7 +136,7 @@ fn the_order_is_the_meaning() {
 }
 
 #[test]
-fn an_image_takes_the_place_of_the_system_and_the_rest_is_shown_aside() {
+fn an_image_replaces_the_system_and_the_rest_is_mounted_beside_it() {
     let (mut plan, machine, workload) = (plan(), machine(), Workload::Agent(Vec::new()));
     plan.image = Some(ImageName::parse("debian:12").unwrap());
     for backend in [BackendKind::Bwrap, BackendKind::Host] {
@@ -146,12 +146,12 @@ fn an_image_takes_the_place_of_the_system_and_the_rest_is_shown_aside() {
     }
     plan.backend = BackendKind::Container;
     let launch = lower(&lowering(&plan, &workload, &machine)).unwrap();
-    let words: Vec<String> = launch.root.iter().map(|part| part.words().join(" ")).collect();
-    assert_eq!(words.first().map(String::as_str), Some("image read-only /"));
+    let root: Vec<String> = launch.root.iter().map(|part| part.words().join(" ")).collect();
+    assert_eq!(root.first().map(String::as_str), Some("image read-only /"));
     for system in [" /usr ", " /bin", "/etc/ssl/certs", "/etc/ld.so.cache"] {
-        assert!(!words.iter().any(|line| line.contains(system)), "{system}: {words:#?}");
+        assert!(!root.iter().any(|line| line.contains(system)), "{system}: {root:#?}");
     }
-    assert!(words.contains(&"file 0644 /etc/passwd".to_owned()), "{words:#?}");
+    assert!(root.contains(&"file 0644 /etc/passwd".to_owned()), "{root:#?}");
     let container = launch.container.unwrap();
     assert_eq!(container.image, ContainerImage::Named(ImageName::parse("debian:12").unwrap()));
     assert_eq!(container.image.place(&abs("/a/b")), abs("/run/belljar.host/a/b"));
@@ -167,7 +167,7 @@ fn an_image_takes_the_place_of_the_system_and_the_rest_is_shown_aside() {
 }
 
 #[test]
-fn the_guest_is_told_words_not_a_line() {
+fn the_guest_gets_separate_arguments() {
     let (plan, machine) = (plan(), machine());
     let argv = |workload: &Workload| -> Vec<String> {
         let launch = lower(&lowering(&plan, workload, &machine)).unwrap();
@@ -205,7 +205,7 @@ fn every_need_is_met_or_refused() {
 }
 
 #[test]
-fn allowed_names_have_doors_and_a_resolver_and_nothing_else_has() {
+fn only_allowed_names_get_addresses_and_a_resolver() {
     let (mut plan, machine, workload) =
         (plan(), machine(), Workload::Command(vec![OsText::new("ls").unwrap()]));
     let closed = lower(&lowering(&plan, &workload, &machine)).unwrap();
@@ -221,8 +221,8 @@ fn allowed_names_have_doors_and_a_resolver_and_nothing_else_has() {
     let names: Vec<&str> = open.guest.listeners.iter().map(|listener| listener.name.as_str()).collect();
     assert_eq!(names, ["proxy", "resolver", "transparent 198.18.0.1:443"]);
     assert!(open.guest.range.is_some());
-    let words = |launch: &belljar_contract::Launch| -> Vec<String> {
+    let arguments = |launch: &belljar_contract::Launch| -> Vec<String> {
         launch.arguments.iter().map(LaunchArgument::shown).collect()
     };
-    assert_eq!(words(&open), words(&closed), "what bubblewrap may do does not depend on egress");
+    assert_eq!(arguments(&open), arguments(&closed), "what bubblewrap may do does not depend on egress");
 }

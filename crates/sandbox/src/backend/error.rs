@@ -43,7 +43,7 @@ pub enum LaunchError {
     /// The content of a file could not be put together.
     #[error("cannot prepare the content of {name}")]
     Content {
-        /// The file, or a word for what it is.
+        /// The file, or a name for it.
         name: String,
         /// The system's answer.
         #[source]
@@ -73,7 +73,7 @@ pub enum LaunchError {
         #[source]
         cause: io::Error,
     },
-    /// bubblewrap gave up, in its own words.
+    /// bubblewrap failed, with its own message.
     #[error("bubblewrap could not build the sandbox: {words}")]
     Bubblewrap {
         /// What it wrote to standard error.
@@ -82,18 +82,18 @@ pub enum LaunchError {
     /// The engine gave no container.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The container ended, in the words of the guest or of the engine.
-    #[error("the container did not become a sandbox: {words}")]
+    /// The container ended, with the last message of the guest or of the engine.
+    #[error("the container did not become a sandbox: {message}")]
     Container {
         /// The container's log, or the engine's error.
-        words: String,
+        message: String,
     },
     /// The guest could not close the sandbox from inside.
     #[error("the sandbox could not be sealed at the step {step:?}: {detail}")]
     Sealing {
         /// The step that failed.
         step: GuestStep,
-        /// What failed, in the guest's words.
+        /// The guest's message.
         detail: String,
     },
     /// A limit of the plan does not hold.

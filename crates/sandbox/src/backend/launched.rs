@@ -61,7 +61,7 @@ pub trait Launched: Debug {
         &[]
     }
 
-    /// Returns what the container's image lacks and the command can do without, in words.
+    /// Returns what the container's image lacks and the command can do without, one sentence each.
     fn lacks(&self) -> &[String] {
         &[]
     }

@@ -1,4 +1,4 @@
-//! What an entry of the disk is to the class.
+//! How the class of guarded files sees an entry of the disk.
 
 use std::path::PathBuf;
 

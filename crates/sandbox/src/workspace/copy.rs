@@ -23,7 +23,7 @@ pub enum CopyError {
     /// The project, or the directory for the copy, cannot be used.
     #[error("cannot open {}", path.display())]
     Open {
-        /// Which.
+        /// The directory.
         path: PathBuf,
         /// The kernel's answer.
         #[source]
@@ -32,7 +32,7 @@ pub enum CopyError {
     /// The copy cannot be begun; there may be something in its place.
     #[error("cannot make {}", path.display())]
     Make {
-        /// Where.
+        /// The path of the copy.
         path: PathBuf,
         /// The kernel's answer.
         #[source]
@@ -64,14 +64,14 @@ pub enum CopyError {
     },
 }
 
-/// What was copied.
+/// Counts of a finished copy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CopiedTree {
     /// Files, by content.
     pub files: u64,
     /// Files whose blocks are shared with the project's.
     pub shared: u64,
-    /// What was left out.
+    /// Entries that were left out, with their types.
     pub skipped: Vec<(PathBuf, SpecialKind)>,
 }
 

@@ -38,7 +38,7 @@ pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanErro
     Ok(belljar_class::named(config).iter().filter_map(place).flatten().collect())
 }
 
-/// The files of a tree that words of command lines name.
+/// Returns the files of a tree that arguments of command lines name.
 ///
 /// # Errors
 /// As [`scan`](super::scan).

@@ -166,23 +166,24 @@ impl<'path> Placing<'path> {
         }
     }
 
-    /// Removes a file or a link. It is moved aside first, so that what is removed is what was looked at.
+    /// Removes a file or a link. It is renamed to a temporary name and compared first, so that a file that changed meanwhile
+    /// is not removed.
     pub(super) fn remove(&self, expected: &Expected) -> Result<(), PlaceError> {
         let places = match expected {
             Expected::Same(before) => Some(Places { made: 0, before: before.into() }),
             Expected::Nothing | Expected::Anything => None,
         };
         let moved =
-            self.fresh(places, |aside| self.parent.rename(self.name, &self.parent, aside, Onto::Nothing));
-        let aside = match moved {
+            self.fresh(places, |temporary| self.parent.rename(self.name, &self.parent, temporary, Onto::Nothing));
+        let temporary = match moved {
             Err(PlaceError::Refused(Errno::NOENT)) => return Ok(()),
             answer => answer?.1,
         };
-        let found = self.parent.status(&aside)?;
+        let found = self.parent.status(&temporary)?;
         if is_expected(expected, &found) && found.kind != Kind::Directory {
-            return Ok(opened(&self.parent, || absent_is_fine(self.parent.remove(&aside)))?);
+            return Ok(opened(&self.parent, || absent_is_fine(self.parent.remove(&temporary)))?);
         }
-        opened(&self.parent, || self.parent.rename(&aside, &self.parent, self.name, Onto::Nothing))?;
+        opened(&self.parent, || self.parent.rename(&temporary, &self.parent, self.name, Onto::Nothing))?;
         Err(PlaceError::NotAsExpected)
     }
 
@@ -220,8 +221,8 @@ impl<'path> Placing<'path> {
         Ok(unfinished(None)?)
     }
 
-    /// The name under which what is in the place would be moved aside.
-    pub(super) fn aside(before: &Status) -> Result<OsString, PlaceError> {
+    /// The temporary name for the entry in the place.
+    pub(super) fn temporary_name(before: &Status) -> Result<OsString, PlaceError> {
         Ok(unfinished(Some(Places { made: 0, before: before.into() }))?)
     }
 
@@ -246,22 +247,22 @@ impl<'path> Placing<'path> {
         Err(PlaceError::NotAsExpected)
     }
 
-    /// Moves what is in the place aside, to this directory.
-    pub(super) fn move_aside(
+    /// Moves the entry in the place to a temporary name in this directory, and back if it is not the expected one.
+    pub(super) fn move_away(
         &self,
         to: &Directory,
-        aside: &OsStr,
+        temporary: &OsStr,
         before: &Status,
     ) -> Result<(), PlaceError> {
-        let away = || self.parent.rename(self.name, to, aside, Onto::Nothing);
+        let away = || self.parent.rename(self.name, to, temporary, Onto::Nothing);
         match opened(&self.parent, || opened(to, away)) {
             Err(Errno::NOENT) => return Err(PlaceError::NotAsExpected),
             answer => answer?,
         }
-        if same(&to.status(aside)?, before) {
+        if same(&to.status(temporary)?, before) {
             return Ok(());
         }
-        let back = || to.rename(aside, &self.parent, self.name, Onto::Nothing);
+        let back = || to.rename(temporary, &self.parent, self.name, Onto::Nothing);
         opened(&self.parent, || opened(to, back))?;
         Err(PlaceError::NotAsExpected)
     }

@@ -2,7 +2,7 @@
 //!
 //! Only names are read, by descriptor and without following a link; what is found is looked at. A scan before and one
 //! after a run, compared, tell what appeared. Content is not digested: a change of content, name or permissions
-//! changes the inode or its ctime, and nobody inside can set a ctime.
+//! changes the inode or its ctime, and no program can set a ctime.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ use super::tree::Tree;
 
 /// No real tree is deeper; one that was made to be is not walked to its end.
 const DEEPEST: usize = 512;
-/// No path is longer.
+/// Longer than any path.
 const LONGEST_POINTER: u64 = 4200;
 /// What git reads where `commondir` leads, and obeys.
 const IN_COMMON: [&str; 5] = ["config", "hooks", "info/attributes", "remotes", "branches"];
@@ -131,8 +131,8 @@ impl StatusMark {
 }
 
 impl Scan {
-    /// The directories between the root and what is protected, outermost first. Whoever renames one of them takes the
-    /// protection away with it; a directory that is a mount point itself cannot be renamed.
+    /// The directories between the root and what is protected, outermost first. Renaming one of them would take the protected
+    /// entry out of its place; a directory that is a mount point itself cannot be renamed.
     #[must_use]
     pub fn anchors(&self) -> Vec<PathBuf> {
         let above = self.protected.iter().flat_map(|protected| protected.path.ancestors().skip(1));
@@ -386,7 +386,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What builds fill is only watched, because nobody works there. Through a link from outside somebody does.
+    /// Build output is only watched, because people do not work there. A link from outside makes it more than build output.
     fn out_of_build_output(&mut self, entry: ScannedEntry, leads_to: PathBuf) {
         let is_output = |path: &Path| path.iter().any(|name| BUILD_OUTPUT.iter().any(|known| name == *known));
         let place = entry.place.unwrap_or(entry.path);
@@ -513,7 +513,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whoever changes a link on the way to something of the class puts something else in its place.
+    /// Protects links on the way to a guarded file: changing such a link replaces the file.
     fn passed(&mut self) {
         for link in std::mem::take(&mut self.passed) {
             let class = Class::HostExecuted { grade: Grade::Guarded, why: USED_OUTSIDE };

@@ -73,7 +73,7 @@ impl Tree {
         Ok((self.root.passage(path.parent().unwrap_or(Path::new("")))?, name))
     }
 
-    /// Looks at an entry; `None` where there is none, or where a name on the way is no directory.
+    /// Looks at an entry; `None` if it does not exist, or a name on the way is not a directory.
     pub(super) fn status(&self, path: &Path) -> Result<Option<Status>, Errno> {
         if path.as_os_str().is_empty() {
             return self.root.own_status().map(Some);
@@ -120,7 +120,7 @@ impl TreeFacts for Tree {
         if let Some(known) = self.links.borrow().get(path) {
             return known.clone();
         }
-        // What is no link, or not there, has no text; nothing is granted on it.
+        // An entry that is missing or not a link has no target, and no decision rests on it.
         let target = self.read_link(path).ok();
         self.links.borrow_mut().insert(path.to_owned(), target.clone());
         target

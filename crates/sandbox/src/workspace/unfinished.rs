@@ -27,7 +27,7 @@ pub(super) struct Unfinished {
 /// What changes places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Places {
-    /// The inode of what was made; 0 where nothing was, and an entry is only moved aside.
+    /// The inode of the new entry; 0 if there is none and an entry is only moved to a temporary name.
     pub made: u64,
     /// What is expected in the place.
     pub before: Version,
@@ -81,7 +81,7 @@ impl Unfinished {
             }
         };
         let parsed = Self { maker: Birth::parse(maker)?, number: number.parse().ok()?, places };
-        // One spelling a name: signs, zeros in front and more parts are nobody's of ours.
+        // Each name has one spelling: one with signs, leading zeros or more parts is not ours.
         (parsed.name() == name).then_some(parsed)
     }
 

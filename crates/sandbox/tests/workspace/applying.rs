@@ -71,7 +71,7 @@ fn a_file_that_became_a_link_is_not_written_through() {
 
 /// A link of the agent is applied; then what it wrote "through" it in another run is not led out.
 #[test]
-fn a_link_of_the_agent_is_no_way_out_for_the_next_change() {
+fn a_link_of_the_agent_does_not_lead_the_next_change_out() {
     belljar_testkit::require!(UserNs);
     let project = Project::new();
     let root = project.lower();
@@ -92,7 +92,7 @@ fn a_link_that_leads_out_only_without_the_rest_is_refused() {
     let root = project.lower();
     link(&root, "step", "..");
     project.edit("rm step; mkdir step; ln -s step/x harmless");
-    assert_eq!(project.words(), ["Added harmless", "TypeChanged step"]);
+    assert_eq!(project.change_lines(), ["Added harmless", "TypeChanged step"]);
     let applied = project.apply(&Selection::Paths(paths(&["harmless"])), &yes_to(&[]));
     assert!(matches!(applied.refused[0].why, RefusedBecause::NeedsConsent { .. }), "{applied:?}");
     assert!(fs::symlink_metadata(root.join("harmless")).is_err());
@@ -161,7 +161,7 @@ fn runs_and_applies_alternate() {
     assert_eq!(project.apply_all().refused, []);
     assert_eq!(fs::read_to_string(root.join("a")).unwrap(), "2\n");
     assert_eq!(fs::read_to_string(root.join("new/sub/x")).unwrap(), "1\n");
-    assert_eq!(project.words(), [] as [String; 0]);
+    assert_eq!(project.change_lines(), [] as [String; 0]);
     assert!(!listing(&root).iter().any(|line| line.contains(UNFINISHED)));
 }
 
@@ -174,10 +174,10 @@ fn one_file_of_a_new_directory_brings_the_directory() {
     );
     let applied = project.apply(&Selection::Paths(paths(&["a/b/one"])), &yes_to(&[]));
     assert_eq!(applied.applied, ["a", "a/b", "a/b/one"].map(PathBuf::from));
-    assert_eq!(project.words(), ["Added .husky guarded", "Added .husky/pre-commit guarded", "Added a/b/two"]);
+    assert_eq!(project.change_lines(), ["Added .husky guarded", "Added .husky/pre-commit guarded", "Added a/b/two"]);
     let applied = project.apply(&Selection::All, &yes_to(&[".husky/pre-commit"]));
     assert_eq!(applied.refused, []);
-    assert_eq!(project.words(), [] as [String; 0]);
+    assert_eq!(project.change_lines(), [] as [String; 0]);
 }
 
 /// A failure in the middle: the rest is applied, and the failed one stays to be applied again.
@@ -224,7 +224,7 @@ fn set_id_needs_a_yes() {
     belljar_testkit::require!(UserNs);
     let project = Project::new();
     project.edit("echo x > tool; chmod 4755 tool");
-    assert_eq!(project.words(), ["Added tool watched"]);
+    assert_eq!(project.change_lines(), ["Added tool watched"]);
     assert_eq!(project.apply(&Selection::All, &yes_to(&[])).applied, [] as [PathBuf; 0]);
     assert_eq!(project.apply_all().refused, []);
     assert_eq!(listing(&project.lower()), ["tool 4755 x\\n"]);

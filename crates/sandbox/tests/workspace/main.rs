@@ -1,4 +1,4 @@
-//! The workspace on real file systems, as whoever runs the tests and, where that is root, as an ordinary user again.
+//! The workspace on real file systems, as the user who runs the tests and, if that is root, as an ordinary user again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -73,7 +73,7 @@ fn both_sides_of_a_file_are_joined() {
     let applied = apply(&project);
     assert_eq!((applied.merged.len(), applied.applied.len(), applied.refused.len()), (1, 1, 0));
     assert_eq!(read(&project, "file"), BOTH);
-    assert_eq!(project.words(), Vec::<String>::new(), "nothing is left of it");
+    assert_eq!(project.change_lines(), Vec::<String>::new(), "nothing is left of it");
     assert_eq!(kept(&project).changes().unwrap().both, []);
     assert_eq!(originals(&project), Vec::<PathBuf>::new());
 }
@@ -95,7 +95,7 @@ fn what_is_saved_during_the_apply_is_not_overwritten() {
     let applied = kept(&project).apply(&request, &mut { save }).unwrap();
     assert_eq!((applied.merged.len(), &applied.refused[0].why), (0, &RefusedBecause::ChangedSince));
     assert_eq!(read(&project, "file"), "saved later\n");
-    assert_eq!(project.words(), ["Modified file"], "the agent's version is still kept");
+    assert_eq!(project.change_lines(), ["Modified file"], "the agent's version is still kept");
 }
 
 #[test]
@@ -279,9 +279,9 @@ fn what_this_machine_executes_is_not_merged() {
     assert_eq!(originals(&project), Vec::<PathBuf>::new(), "nor kept");
 }
 
-fn git(project: &Path, words: &[&str]) {
+fn git(project: &Path, arguments: &[&str]) {
     let mut command = Command::new("git");
-    command.args(["-c", "user.name=U", "-c", "user.email=u@x"]).args(words).current_dir(project);
+    command.args(["-c", "user.name=U", "-c", "user.email=u@x"]).args(arguments).current_dir(project);
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
     let found = command.output().unwrap();
     assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));

@@ -1,4 +1,4 @@
-//! What the agent does inside stays beside the project, and is told for what it is.
+//! What the agent does inside stays beside the project, and is reported with its class.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,8 +11,8 @@ use belljar_sys::overlay::{self, OverlaySpec, Step};
 
 use super::support::{Project, link, listing, mode, paths, put, yes_to};
 
-/// The escapes that others leave open, tried from inside a sandbox: nothing reaches the project, each is told for what
-/// it is, none is applied without a yes, and each is with one.
+/// Known escapes, tried from inside a sandbox: nothing reaches the project, each is reported with its class, none is
+/// applied without consent, and each is with it.
 #[test]
 fn what_the_host_would_execute_is_held() {
     belljar_testkit::require!(Bwrap, UserNs);
@@ -60,10 +60,10 @@ fn what_the_host_would_execute_is_held() {
         "Modified .git/config guarded",
         "Modified vendor/sub/.git/config guarded",
     ];
-    let mut words = project.words();
-    words.retain(|word| word.ends_with('d') || word.ends_with("ing") || word.ends_with("special"));
-    words.sort();
-    assert_eq!(words, held);
+    let mut lines = project.change_lines();
+    lines.retain(|line| line.ends_with('d') || line.ends_with("ing") || line.ends_with("special"));
+    lines.sort();
+    assert_eq!(lines, held);
 
     let applied = project.apply(&Selection::All, &yes_to(&[]));
     assert_eq!(applied.applied, [".claude", ".vscode", "README"].map(std::path::PathBuf::from));
@@ -82,7 +82,7 @@ fn what_the_host_would_execute_is_held() {
 
     let discarded = project.overlay().discard(&Selection::All).unwrap();
     assert_eq!(discarded.discarded.len(), held.len() - 2);
-    assert_eq!(project.words(), [] as [String; 0]);
+    assert_eq!(project.change_lines(), [] as [String; 0]);
 }
 
 /// No path of the host shows in the mount table inside, and a namespace in which to mount something is not to be had.
@@ -97,11 +97,11 @@ fn bubblewrap_runs_in_it_and_shows_nothing_of_the_host() {
          if unshare --user true 2>/dev/null; then exit 1; fi
          test \"$(cat a)\" = 1; echo 2 > a; test \"$(cat a)\" = 2",
     );
-    assert_eq!(project.words(), ["Modified a"]);
+    assert_eq!(project.change_lines(), ["Modified a"]);
 }
 
 #[test]
-fn all_kinds_of_changes_are_told() {
+fn all_kinds_of_changes_are_reported() {
     belljar_testkit::require!(UserNs);
     let project = Project::new();
     let root = project.lower();
@@ -125,7 +125,7 @@ fn all_kinds_of_changes_are_told() {
          echo x > $(printf 'odd\\377name'); mkdir empty; chmod 700 empty",
     );
     assert_eq!(
-        project.words(),
+        project.change_lines(),
         [
             "Modified edited",
             "Added empty",
@@ -163,7 +163,7 @@ fn all_kinds_of_changes_are_told() {
 
     let refused = project.apply_all().refused;
     assert_eq!(refused, []);
-    assert_eq!(project.words(), [] as [String; 0]);
+    assert_eq!(project.change_lines(), [] as [String; 0]);
     assert_eq!(fs::read_to_string(root.join("two")).unwrap(), "linked", "the other name keeps its content");
     assert_eq!(fs::metadata(root.join("mode")).unwrap().permissions().mode() & 0o777, 0o755);
     assert!(!root.join("tree").exists() && root.join("todir/in").exists() && root.join("tofile").is_file());
@@ -196,7 +196,7 @@ fn stand_ins_are_held_too() {
     project
         .edit("echo evil > tools/hooks/pre-push; echo evil > agent/settings.json; echo fine > agent/notes");
     assert_eq!(
-        project.words(),
+        project.change_lines(),
         ["Added agent/notes", "Modified agent/settings.json guarded", "Added tools/hooks/pre-push guarded"]
     );
 }
@@ -214,13 +214,13 @@ fn parts_are_discarded_and_the_rest_stays() {
     let discard = |list: &[&str]| project.overlay().discard(&Selection::Paths(paths(list))).unwrap();
     assert_eq!(discard(&["a/two", "a/one"]).refused, []);
     assert_eq!(
-        project.words(),
+        project.change_lines(),
         ["ModeChanged a/sub", "Deleted a/sub/three", "Deleted b", "Modified c"],
         "the project's own show again, the other deletions stay"
     );
     assert_eq!(discard(&["a/sub/three"]).refused, []);
     assert_eq!(discard(&["a/sub", "b"]).refused, []);
-    assert_eq!(project.words(), ["Modified c"]);
+    assert_eq!(project.change_lines(), ["Modified c"]);
     assert_eq!(listing(&root), before);
     // The kernel takes what we left in the upper layer.
     project.edit("test \"$(cat a/one a/two a/sub/three b c)\" = oldoldoldoldnew");

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use belljar_sandbox::Selection;
 use proptest::prelude::*;
 
-use super::support::{Project, listing, word};
+use super::support::{Project, listing, change_line};
 
 #[derive(Debug, Clone)]
 enum Edit {
@@ -97,17 +97,17 @@ fn holds(first: &[Edit], second: &[Edit], picks: &Picks) -> Result<(), TestCaseE
     let applied = project.apply_all();
     prop_assert_eq!(&applied.refused, &[]);
     prop_assert_eq!(&listing(&project.lower()), &seen);
-    prop_assert_eq!(project.words(), [] as [String; 0]);
+    prop_assert_eq!(project.change_lines(), [] as [String; 0]);
 
     let (project, _) = edited(first, second);
     let changes = project.changes();
     let dropped = some_of(&project, picks);
     let discarded = project.overlay().discard(&Selection::Paths(dropped.clone())).unwrap();
-    let left = project.words();
+    let left = project.change_lines();
     for change in &changes {
         let path = &change.path;
         let related = dropped.iter().any(|drop| drop.starts_with(path) || path.starts_with(drop));
-        prop_assert!(related || left.contains(&word(change)), "{:?} went with {:?}", change, dropped);
+        prop_assert!(related || left.contains(&change_line(change)), "{:?} went with {:?}", change, dropped);
     }
     let left = project.changes();
     for path in dropped.iter().filter(|path| discarded.discarded.contains(path)) {
@@ -115,7 +115,7 @@ fn holds(first: &[Edit], second: &[Edit], picks: &Picks) -> Result<(), TestCaseE
     }
     prop_assert_eq!(&listing(&project.lower()), &before);
     project.overlay().discard(&Selection::All).unwrap();
-    prop_assert_eq!(project.words(), [] as [String; 0]);
+    prop_assert_eq!(project.change_lines(), [] as [String; 0]);
     prop_assert_eq!(&listing(&project.lower()), &before);
     Ok(())
 }

@@ -168,7 +168,7 @@ fn two_scans_tell_what_appeared_and_what_changed() {
     link(root, "fine", "../outside");
     repository(root, "planted");
     let found = created_since(&before, root).unwrap().created;
-    let words: Vec<String> = found
+    let lines: Vec<String> = found
         .iter()
         .map(|Created { path, class, since }| {
             let class = match class {
@@ -186,7 +186,7 @@ fn two_scans_tell_what_appeared_and_what_changed() {
         })
         .collect();
     assert_eq!(
-        words,
+        lines,
         [
             ".claude/settings.json guarded changed",
             ".venv/bin/python watched changed",

@@ -143,8 +143,8 @@ impl Project {
     }
 
     /// A line for each change.
-    pub fn words(&self) -> Vec<String> {
-        self.changes().iter().map(word).collect()
+    pub fn change_lines(&self) -> Vec<String> {
+        self.changes().iter().map(change_line).collect()
     }
 
     pub fn apply(&self, selection: &Selection, consent: &Consent) -> Applied {
@@ -161,7 +161,7 @@ impl Project {
 }
 
 /// `kind path class`.
-pub fn word(change: &Change) -> String {
+pub fn change_line(change: &Change) -> String {
     let class = match &change.class {
         Class::Ordinary => "",
         Class::HostExecuted { grade: Grade::Guarded, .. } => " guarded",

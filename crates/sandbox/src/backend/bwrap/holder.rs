@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How long bubblewrap may take to end after the guest.
 const EXIT_TIME: Duration = Duration::from_millis(200);
 /// More than bubblewrap ever writes about an error.
-const WORDS_LIMIT: u64 = 16 << 10;
+const OUTPUT_LIMIT: u64 = 16 << 10;
 
 /// bubblewrap and the first process of its namespaces. Dropping this ends both and waits for both: the kernel lets go of
 /// the sandbox's mounts before the first process counts as ended, bubblewrap reaps that one, and is reaped here.
@@ -27,7 +27,7 @@ pub(super) struct Bubblewrap {
     /// Taken only to [abandon](Holder::abandon) it.
     child: Option<OwnedChild>,
     /// The read end of bubblewrap's standard error.
-    words: Option<File>,
+    stderr: Option<File>,
     /// The control group of the limits. Dropped, and so removed, after everything in it has ended.
     leaf: Option<Leaf>,
     /// A sandbox that was started early for another launch than this.
@@ -37,9 +37,9 @@ pub(super) struct Bubblewrap {
 impl Bubblewrap {
     /// Takes over a bubblewrap that was started, and returns the socket to the guest with it.
     pub(super) fn new(begun: Begun, unused: Option<Leaving>) -> (Self, OwnedFd) {
-        let Begun { bwrap, words, control } = begun;
+        let Begun { bwrap, stderr, control } = begun;
         let holder =
-            Self { first: None, child: Some(bwrap), words: Some(words), leaf: None, _unused: unused };
+            Self { first: None, child: Some(bwrap), stderr: Some(stderr), leaf: None, _unused: unused };
         (holder, control)
     }
 }
@@ -61,19 +61,19 @@ impl Holder for Bubblewrap {
 
     fn complaint(&mut self) -> LaunchError {
         let mut text = String::new();
-        if let Some(said) = self.words.take() {
+        if let Some(said) = self.stderr.take() {
             // It has ended, or is about to: the guest's end of the socket is closed.
-            said.take(WORDS_LIMIT).read_to_string(&mut text).ok();
+            said.take(OUTPUT_LIMIT).read_to_string(&mut text).ok();
         }
-        let words = text.trim().trim_start_matches("bwrap: ").to_owned();
+        let message = text.trim().trim_start_matches("bwrap: ").to_owned();
         LaunchError::Bubblewrap {
-            words: if words.is_empty() { "it ended without a word".to_owned() } else { words },
+            words: if message.is_empty() { "it ended without output".to_owned() } else { message },
         }
     }
 
     fn abandon(mut self, control: OwnedFd) {
-        if let (Some(bwrap), Some(words)) = (self.child.take(), self.words.take()) {
-            drop(Begun { bwrap, words, control }.leave());
+        if let (Some(bwrap), Some(stderr)) = (self.child.take(), self.stderr.take()) {
+            drop(Begun { bwrap, stderr, control }.leave());
         }
     }
 

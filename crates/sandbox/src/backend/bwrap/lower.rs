@@ -92,11 +92,11 @@ const NAMESPACES: [&str; 25] = [
 
 /// The guest, by its descriptor: inside, its name may mean another file by then.
 fn command(guest: &AbsPath) -> Vec<LaunchArgument> {
-    let mut words = texts(&["--"]);
-    words.push(LaunchArgument::Program(guest.clone()));
-    words.extend(texts(&["init", "--control"]));
-    words.push(LaunchArgument::Control);
-    words
+    let mut arguments = texts(&["--"]);
+    arguments.push(LaunchArgument::Program(guest.clone()));
+    arguments.extend(texts(&["init", "--control"]));
+    arguments.push(LaunchArgument::Control);
+    arguments
 }
 
 fn mechanisms(lowering: &Lowering<'_>) -> OwnMechanisms {

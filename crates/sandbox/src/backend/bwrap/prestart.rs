@@ -25,7 +25,7 @@ use std::time::Duration;
 /// The umask of bubblewrap itself; the command gets the plan's.
 const UMASK: u32 = 0o022;
 
-/// How long a sandbox that is no longer wanted may take to end: as long as a start on a busy machine.
+/// How long an unused sandbox may take to end: as long as a start on a busy machine.
 pub(super) const LEAVING: Duration = Duration::from_secs(5);
 
 /// How a sandbox is started.
@@ -54,7 +54,7 @@ pub(super) struct Begun {
     /// The process of bubblewrap.
     pub bwrap: OwnedChild,
     /// The read end of its standard error.
-    pub words: File,
+    pub stderr: File,
     /// The socket to the guest.
     pub control: OwnedFd,
 }
@@ -64,7 +64,7 @@ pub(super) struct Begun {
 pub(in crate::backend) struct Leaving {
     bwrap: OwnedChild,
     /// Kept open: writing to a closed pipe would end the writer.
-    _words: File,
+    _stderr: File,
 }
 
 impl Waiting {
@@ -127,34 +127,34 @@ impl Begun {
         let (control, theirs) = fds::stream_pair().map_err(LaunchError::talk)?;
         message::ask_for_senders(control.as_fd()).map_err(LaunchError::talk)?;
         let mut opener = Opener { identities, control: theirs.as_raw_fd(), kept: Vec::new() };
-        let mut words: Vec<u8> = Vec::new();
+        let mut arguments: Vec<u8> = Vec::new();
         for argument in &opening.arguments {
-            words.extend(opener.word(argument)?);
-            words.push(0);
+            arguments.extend(opener.bytes(argument)?);
+            arguments.push(0);
         }
-        let by_descriptor = hold_bytes("arguments", &words)?;
+        let by_descriptor = hold_bytes("arguments", &arguments)?;
         let mut argv = vec![
             opening.program.as_bytes().to_vec(),
             b"--args".to_vec(),
             by_descriptor.as_raw_fd().to_string().into_bytes(),
         ];
         for argument in &opening.command {
-            argv.push(opener.word(argument)?);
+            argv.push(opener.bytes(argument)?);
         }
         let mut kept = opener.kept;
         kept.extend([by_descriptor, theirs]);
-        let (bwrap, words) = match overlays {
+        let (bwrap, stderr) = match overlays {
             [] => start(&argv, kept)?,
             overlays => start_in_overlays(&argv, kept, overlays)?,
         };
-        Ok(Self { bwrap, words, control })
+        Ok(Self { bwrap, stderr, control })
     }
 
     /// Closes the socket. The guest ends by itself when the other end of its socket is closed, and bubblewrap with it. If
     /// bubblewrap were killed before it has written the user mapping of its child, the child would wait for that for ever.
     pub fn leave(self) -> Leaving {
-        let Self { bwrap, words, control: _closed } = self;
-        Leaving { bwrap, _words: words }
+        let Self { bwrap, stderr, control: _closed } = self;
+        Leaving { bwrap, _stderr: stderr }
     }
 }
 
@@ -171,11 +171,11 @@ fn start(argv: &[Vec<u8>], kept: Vec<OwnedFd>) -> Result<(OwnedChild, File), Lau
     let failed = |cause| LaunchError::Spawn { program: program_of(argv), cause };
     let arguments: Vec<CString> = argv
         .iter()
-        .map(|word| CString::new(word.as_slice()))
+        .map(|argument| CString::new(argument.as_slice()))
         .collect::<Result<_, _>>()
         .map_err(|nul| failed(nul.into()))?;
     let null = File::options().read(true).write(true).open("/dev/null").map_err(failed)?;
-    let (words, theirs) = std::io::pipe().map_err(failed)?;
+    let (stderr, theirs) = std::io::pipe().map_err(failed)?;
     let borrowed: Vec<BorrowedFd<'_>> = kept.iter().map(AsFd::as_fd).collect();
     // outside: bwrap
     let program = Program {
@@ -193,7 +193,7 @@ fn start(argv: &[Vec<u8>], kept: Vec<OwnedFd>) -> Result<(OwnedChild, File), Lau
     let pid = program.spawn().map_err(|error| match error {
         SpawnError::Child { cause, .. } | SpawnError::Fork(cause) => failed(cause.into()),
     })?;
-    Ok((OwnedChild::new(pid), File::from(OwnedFd::from(words))))
+    Ok((OwnedChild::new(pid), File::from(OwnedFd::from(stderr))))
 }
 
 /// The same in a mount namespace with the overlays. The kernel makes a user namespace only for a process that shares
@@ -203,11 +203,11 @@ fn start_in_overlays(
     kept: Vec<OwnedFd>,
     overlays: &[Overlay],
 ) -> Result<(OwnedChild, File), LaunchError> {
-    let mut words = argv.iter().map(|word| OsStr::from_bytes(word));
+    let mut arguments = argv.iter().map(|argument| OsStr::from_bytes(argument));
     // outside: bwrap
-    let mut command = Command::new(words.next().unwrap_or_default());
+    let mut command = Command::new(arguments.next().unwrap_or_default());
     command.current_dir("/");
-    command.args(words).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.own_session().keeps(kept);
     let specs = overlays.iter().map(Overlay::begin).collect::<Result<_, _>>()?;
     let preparation = belljar_sys::overlay::prepare(&mut command, specs)?;
@@ -220,17 +220,17 @@ fn start_in_overlays(
     };
     let mut child = spawned.map_err(failed)?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let (Some(pid), Some(words)) = (pid, child.stderr.take()) else {
+    let (Some(pid), Some(stderr)) = (pid, child.stderr.take()) else {
         return Err(failed(std::io::ErrorKind::Other.into()));
     };
-    Ok((OwnedChild::new(pid), File::from(OwnedFd::from(words))))
+    Ok((OwnedChild::new(pid), File::from(OwnedFd::from(stderr))))
 }
 
 fn program_of(argv: &[Vec<u8>]) -> OsText {
     argv.first().and_then(|program| OsText::new(program.clone()).ok()).unwrap_or_default()
 }
 
-/// Turns arguments into words, and keeps the descriptors that they name.
+/// Turns arguments into bytes, and keeps the descriptors that they name.
 struct Opener<'a> {
     identities: &'a BTreeMap<AbsPath, Identity>,
     control: RawFd,
@@ -238,15 +238,15 @@ struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    fn word(&mut self, argument: &LaunchArgument) -> Result<Vec<u8>, LaunchError> {
+    fn bytes(&mut self, argument: &LaunchArgument) -> Result<Vec<u8>, LaunchError> {
         match argument {
             LaunchArgument::Text(text) => Ok(text.as_bytes().to_vec()),
             LaunchArgument::Control => Ok(self.control.to_string().into_bytes()),
             LaunchArgument::Program(path) => {
                 let (descriptor, _identity) = open_source(path, self.identities)?;
-                let word = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+                let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
                 self.kept.push(descriptor);
-                Ok(word.into_bytes())
+                Ok(path.into_bytes())
             }
         }
     }

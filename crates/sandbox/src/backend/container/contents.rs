@@ -78,7 +78,7 @@ pub fn wanted(interpreter: &[AbsPath]) -> Vec<ImageWant> {
 }
 
 impl Engine {
-    /// Returns what a container lacks of what the plan wants of it, in words.
+    /// Returns what the plan wants of a container and its image lacks, one sentence each.
     ///
     /// # Errors
     /// When it lacks what is necessary, or the engine does not say.
@@ -93,8 +93,8 @@ impl Engine {
                 loses: loses.clone(),
             });
         }
-        let words = |want: &&ImageWant| format!("the image `{image}` has no {}: {}", want.what, want.loses);
-        Ok(missing.iter().map(words).collect())
+        let sentence = |want: &&ImageWant| format!("the image `{image}` has no {}: {}", want.what, want.loses);
+        Ok(missing.iter().map(sentence).collect())
     }
 
     /// Returns what an image lacks. A container is made from it and removed again; it is never started.

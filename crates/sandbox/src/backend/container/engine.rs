@@ -257,7 +257,7 @@ impl EnginePlaces {
 
 /// What was asked for, or that it was refused.
 pub(super) fn done(answer: Answer, act: &'static str) -> Result<Answer, EngineError> {
-    if answer.is_good() { Ok(answer) } else { Err(EngineError::Refused { act, words: answer.words() }) }
+    if answer.is_good() { Ok(answer) } else { Err(EngineError::Refused { act, message: answer.message() }) }
 }
 
 fn first(sockets: &[PathBuf], tried: &mut Vec<String>) -> Option<Engine> {

@@ -6,7 +6,7 @@ use belljar_contract::ImageName;
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no container.
+/// Why a container could not be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// None is installed, or none is running.
@@ -25,10 +25,10 @@ pub enum EngineError {
         cause: io::Error,
     },
     /// Podman did not begin to serve.
-    #[error("`podman system service` does not serve: {words}")]
+    #[error("`podman system service` does not serve: {message}")]
     Service {
         /// The last lines that podman wrote.
-        words: String,
+        message: String,
     },
     /// Something of belljar's that an engine needs could not be made.
     #[error("cannot make `{}`", path.display())]
@@ -51,12 +51,12 @@ pub enum EngineError {
         cause: io::Error,
     },
     /// The engine says no.
-    #[error("the engine refused to {act}: {words}")]
+    #[error("the engine refused to {act}: {message}")]
     Refused {
         /// What it was asked for.
         act: &'static str,
-        /// In its own words.
-        words: String,
+        /// The engine's message.
+        message: String,
     },
     /// The image that was named is not there.
     #[error("the engine at `{socket}` has no image `{image}`")]
@@ -88,11 +88,11 @@ pub enum EngineError {
         /// What does not work.
         loses: String,
     },
-    /// The container ended before it said anything.
-    #[error("the container ended before the guest spoke: {words}")]
+    /// The container ended before the guest connected.
+    #[error("the container ended before the guest spoke: {message}")]
     Silent {
-        /// What is known of it.
-        words: String,
+        /// The last output of the container, or the engine's reason.
+        message: String,
     },
     /// Another process connected in the guest's place.
     #[error("process {found} took the guest's place, which is process {expected}")]
@@ -119,7 +119,7 @@ impl EngineError {
             EngineError::Unreachable { .. } => {
                 Some(format!("start it, or name another one with {VARIABLE} (podman, docker, or a socket)"))
             }
-            EngineError::Service { words } if words.contains("too long") => {
+            EngineError::Service { message } if message.contains("too long") => {
                 text("set XDG_RUNTIME_DIR to a short path that is yours alone")
             }
             EngineError::Service { .. } => text("`podman info` shows what podman makes of this machine"),
@@ -139,10 +139,10 @@ impl EngineError {
             EngineError::Lacking { .. } => {
                 text("use an image that has it; `belljar doctor` says all that one lacks")
             }
-            EngineError::Refused { words, .. } if words.contains("no space left on device") => text(
+            EngineError::Refused { message, .. } if message.contains("no space left on device") => text(
                 "make space where the engine keeps its containers; `belljar gc` removes what is left over",
             ),
-            EngineError::Refused { words, .. } if words.contains("cgroups in hybrid mode") => {
+            EngineError::Refused { message, .. } if message.contains("cgroups in hybrid mode") => {
                 text("crun cannot work on this machine: apt install runc, and leave BELLJAR_ENGINE unset")
             }
             EngineError::Refused { .. }

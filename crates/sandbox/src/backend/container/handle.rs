@@ -29,7 +29,7 @@ pub const DIRECTORY_PREFIX: &str = "container-";
 pub(super) struct ContainerHandle {
     engine: Engine,
     id: String,
-    /// What the image lacks and the command can do without, in words.
+    /// What the image lacks and the command can do without, one sentence each.
     pub lacks: Vec<String>,
 }
 
@@ -59,12 +59,12 @@ impl ContainerHandle {
         let command: Vec<String> = launch
             .command
             .iter()
-            .map(|word| match word {
+            .map(|argument| match argument {
                 LaunchArgument::Text(text) => text.to_string(),
                 LaunchArgument::Program(program) => program.to_string(),
                 LaunchArgument::Control => body::CONTROL.to_owned(),
             })
-            .filter(|word| word != "--")
+            .filter(|argument| argument != "--")
             .collect();
         let asked =
             Asked { container, image: "", limits: &launch.limits, command: &command, control: &path, run };
@@ -106,13 +106,13 @@ impl ContainerHandle {
                 let id = id.to_owned();
                 Ok(Self { engine, id, lacks: Vec::new() })
             }
-            Some(_) | None => Err(EngineError::Refused { act, words: answer.words() }),
+            Some(_) | None => Err(EngineError::Refused { act, message: answer.message() }),
         }
     }
 
     /// Accepts the one connection that is expected, from the process that the engine started.
     fn accept(&self, listener: &UnixListener) -> Result<OwnedFd, EngineError> {
-        let silent = |words: String| EngineError::Silent { words };
+        let silent = |message: String| EngineError::Silent { message };
         let until = Instant::now() + CALL_TIME;
         loop {
             let mut polled = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
@@ -145,25 +145,25 @@ impl ContainerHandle {
         if answer.is_good() && state["Running"].as_bool() == Some(true) {
             return Ok(state["Pid"].as_i64().unwrap_or(0));
         }
-        Err(EngineError::Silent { words: self.last_words(&answer.json()) })
+        Err(EngineError::Silent { message: self.last_output(&answer.json()) })
     }
 
     /// Returns what the guest wrote before it gave up, or what the engine knows.
     pub(super) fn complaint(&self) -> String {
         let target = format!("/containers/{}/json", self.id);
         let answer = self.engine.ask(Method::GET, &target, Sent::Nothing, "show the container");
-        self.last_words(&answer.map(|answer| answer.json()).unwrap_or_default())
+        self.last_output(&answer.map(|answer| answer.json()).unwrap_or_default())
     }
 
-    fn last_words(&self, shown: &serde_json::Value) -> String {
+    fn last_output(&self, shown: &serde_json::Value) -> String {
         let target = format!("/containers/{}/logs?stderr=true&stdout=true", self.id);
         let logs = self.engine.good(Method::GET, &target, Sent::Nothing, "show what it said");
         let logs = logs.map(|logs| plain(&logs.body)).unwrap_or_default();
         let error = shown["State"]["Error"].as_str().unwrap_or_default().to_owned();
         [logs, error]
             .into_iter()
-            .find(|words| !words.is_empty())
-            .unwrap_or("it ended without a word".to_owned())
+            .find(|message| !message.is_empty())
+            .unwrap_or("it ended without output".to_owned())
     }
 }
 

@@ -38,7 +38,7 @@ impl Holder for HeldContainer {
     }
 
     fn complaint(&mut self) -> LaunchError {
-        LaunchError::Container { words: self.handle.complaint() }
+        LaunchError::Container { message: self.handle.complaint() }
     }
 
     fn abandon(self, control: OwnedFd) {

@@ -46,7 +46,7 @@ impl Answer {
     }
 
     /// Returns the engine's error message.
-    pub fn words(&self) -> String {
+    pub fn message(&self) -> String {
         match self.json().get("message").and_then(serde_json::Value::as_str) {
             Some(message) => message.trim().to_owned(),
             None => String::from_utf8_lossy(&self.body).trim().chars().take(2000).collect(),
@@ -190,10 +190,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_an_answer() {
+    fn the_error_message_of_an_answer() {
         let answer = |body: &str| Answer { status: 404, body: body.as_bytes().to_vec() };
-        assert_eq!(answer(r#"{"message":"no such image\n"}"#).words(), "no such image");
-        assert_eq!(answer("not json").words(), "not json");
+        assert_eq!(answer(r#"{"message":"no such image\n"}"#).message(), "no such image");
+        assert_eq!(answer("not json").message(), "not json");
         assert!(!answer("").is_good());
     }
 

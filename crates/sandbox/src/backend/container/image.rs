@@ -105,7 +105,7 @@ impl Engine {
         }
         match shown["Id"].as_str() {
             Some(id) => Ok(id.to_owned()),
-            None => Err(EngineError::Refused { act, words: "it has no number".to_owned() }),
+            None => Err(EngineError::Refused { act, message: "it has no number".to_owned() }),
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<La
     Ok(Launch {
         backend: BackendKind::Container,
         program: OsText::new("container").unwrap_or_default(),
-        arguments: words(&container, &plan.limits),
+        arguments: arguments(&container, &plan.limits),
         command: command(&container.image.place(&machine.guest)),
         container: Some(container),
         root,
@@ -111,18 +111,18 @@ fn unnameable(mounts: &[ContainerMount]) -> Option<Unmet> {
 }
 
 /// The container as a command line of an engine would have it, to be read by people.
-fn words(container: &Container, limits: &Limits) -> Vec<LaunchArgument> {
+fn arguments(container: &Container, limits: &Limits) -> Vec<LaunchArgument> {
     let Container { image, mounts, wanted: _ } = container;
     let Limits { memory, pids: _, cpu, time: _, cost_usd: _, tmpfs: _, unlimited: _ } = limits;
     let pids = super::body::pids(limits);
-    let mut words: Vec<String> =
+    let mut arguments: Vec<String> =
         ["--network", "none", "--read-only", "--cap-drop", "all", "--ipc", "private"]
             .map(str::to_owned)
             .to_vec();
-    words.splice(0..0, ["--image".to_owned(), image.to_string()]);
-    words.extend(["--security-opt".to_owned(), "no-new-privileges".to_owned()]);
+    arguments.splice(0..0, ["--image".to_owned(), image.to_string()]);
+    arguments.extend(["--security-opt".to_owned(), "no-new-privileges".to_owned()]);
     let mut limit = |name: &str, value: Option<String>| {
-        words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
+        arguments.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
     };
     limit("--memory", memory.map(|memory| memory.bytes().to_string()));
     limit("--pids-limit", pids.map(|pids| pids.to_string()));
@@ -132,18 +132,18 @@ fn words(container: &Container, limits: &Limits) -> Vec<LaunchArgument> {
             Access::ReadOnly => "ro",
             Access::ReadWrite => "rw",
         };
-        words.extend(["--volume".to_owned(), format!("{path}:{}:{how}", image.place(path))]);
+        arguments.extend(["--volume".to_owned(), format!("{path}:{}:{how}", image.place(path))]);
     }
-    words.iter().filter_map(|word| OsText::new(word.as_bytes()).ok().map(LaunchArgument::Text)).collect()
+    arguments.iter().filter_map(|argument| OsText::new(argument.as_bytes()).ok().map(LaunchArgument::Text)).collect()
 }
 
 fn command(guest: &AbsPath) -> Vec<LaunchArgument> {
     let guest = OsText::new(guest.as_bytes()).ok().map(LaunchArgument::Text);
-    let mut words = texts(&["--"]);
-    words.extend(guest);
-    words.extend(texts(&["init", "--connect"]));
-    words.push(LaunchArgument::Control);
-    words
+    let mut arguments = texts(&["--"]);
+    arguments.extend(guest);
+    arguments.extend(texts(&["init", "--connect"]));
+    arguments.push(LaunchArgument::Control);
+    arguments
 }
 
 const MECHANISMS: OwnMechanisms = OwnMechanisms {

@@ -50,10 +50,10 @@ fn end(pid: Pid, is_it: impl Fn() -> bool) {
 /// Whether a process is a monitor of the container with this number.
 fn monitors(pid: Pid, id: &str) -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_pid())).unwrap_or_default();
-    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-    let program = words.first().and_then(|word| std::str::from_utf8(word).ok()).map(Path::new);
+    let arguments: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+    let program = arguments.first().and_then(|argument| std::str::from_utf8(argument).ok()).map(Path::new);
     program.is_some_and(|program| program.ends_with("conmon"))
-        && words.windows(2).any(|pair| pair == [b"-c".as_slice(), id.as_bytes()])
+        && arguments.windows(2).any(|pair| pair == [b"-c".as_slice(), id.as_bytes()])
 }
 
 /// The processes below one, each with its parent, parents first.

@@ -89,7 +89,7 @@ impl Engine {
             monitor::end_monitors(&orphan.id);
             return Ok(());
         }
-        Err(EngineError::Refused { act, words: answer.words() })
+        Err(EngineError::Refused { act, message: answer.message() })
     }
 }
 

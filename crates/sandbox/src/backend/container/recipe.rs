@@ -45,19 +45,19 @@ pub struct ImageNews<'a> {
     pub words: &'a str,
 }
 
-/// Why there is no image.
+/// Why an image could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum FromError {
     /// The engine cannot do it.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// The base could not be fetched.
-    #[error("the engine cannot fetch `{base}`: {words}")]
+    #[error("the engine cannot fetch `{base}`: {message}")]
     Fetch {
         /// The name of the base.
         base: ImageName,
-        /// In the engine's words.
-        words: String,
+        /// The engine's message.
+        message: String,
         /// The engine's command, for the user to run.
         program: &'static str,
     },
@@ -68,14 +68,14 @@ pub enum FromError {
         base: ImageName,
     },
     /// A step of the recipe failed.
-    #[error("`{base}` has no {lacks}, and installing it failed: {words}")]
+    #[error("`{base}` has no {lacks}, and installing it failed: {message}")]
     Build {
         /// The name of the base.
         base: ImageName,
         /// What the base lacks.
         lacks: String,
         /// The last lines of the build.
-        words: String,
+        message: String,
     },
     /// The recipe ran, and the image still lacks something.
     #[error("`{base}` has no {lacks}, and still has none after it was installed")]
@@ -94,7 +94,7 @@ impl FromError {
         let text = |text: &str| Some(text.to_owned());
         match self {
             FromError::Engine(error) => error.hint(),
-            FromError::Fetch { base, words, program } => Some(match fault(words) {
+            FromError::Fetch { base, message, program } => Some(match fault(message) {
                 FetchFault::Unreachable => format!(
                     "no registry can be reached: look at the network, or bring the image in a file with \
                      `{program} load`"
@@ -113,7 +113,7 @@ impl FromError {
             FromError::NoShell { .. } => {
                 text("choose a base with a shell, and with apt-get, apk, dnf or microdnf")
             }
-            FromError::Build { words, .. } if NETWORKS.iter().any(|one| words.contains(one)) => text(
+            FromError::Build { message, .. } if NETWORKS.iter().any(|one| message.contains(one)) => text(
                 "the engine can make no network for a build here; install it by hand with \
                  `podman build --network=host`, and give the result to --from",
             ),
@@ -125,7 +125,7 @@ impl FromError {
     }
 }
 
-/// Why a base could not be fetched, as far as the engine's words show.
+/// Why a base could not be fetched, as far as the engine's message shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FetchFault {
     Unreachable,
@@ -134,7 +134,7 @@ pub(super) enum FetchFault {
     Other,
 }
 
-pub(super) fn fault(words: &str) -> FetchFault {
+pub(super) fn fault(message: &str) -> FetchFault {
     const MARKS: [(FetchFault, &[&str]); 3] = [
         (FetchFault::Unreachable, &["dial tcp", "no such host", "i/o timeout", "connection refused"]),
         (FetchFault::Foreign, &["no image found in", "no matching manifest"]),
@@ -143,8 +143,8 @@ pub(super) fn fault(words: &str) -> FetchFault {
             &["manifest unknown", "name unknown", "not found", "denied", "unauthorized", "404"],
         ),
     ];
-    let words = words.to_lowercase();
-    let found = MARKS.iter().find(|(_, marks)| marks.iter().any(|mark| words.contains(mark)));
+    let message = message.to_lowercase();
+    let found = MARKS.iter().find(|(_, marks)| marks.iter().any(|mark| message.contains(mark)));
     found.map_or(FetchFault::Other, |(fault, _)| *fault)
 }
 
@@ -193,7 +193,7 @@ impl Engine {
     /// The number of the base, which is fetched where it is missing.
     fn base(&self, base: &ImageName, news: &mut dyn FnMut(ImageNews<'_>)) -> Result<String, FromError> {
         match self.named_image(base) {
-            // There is no registry on this machine: such a name is that of an image which was made here.
+            // This machine has no registry: an image of such a name was made here.
             Err(EngineError::NoImage { .. }) if !base.as_str().starts_with("localhost/") => {}
             found => return Ok(found?),
         }
@@ -208,11 +208,11 @@ impl Engine {
         });
         match fetched {
             // Some engines know before they begin.
-            Err(EngineError::Refused { words, .. }) => failed = Some(plain(&words)),
+            Err(EngineError::Refused { message, .. }) => failed = Some(plain(&message)),
             other => other?,
         }
-        if let Some(words) = failed {
-            return Err(FromError::Fetch { base: base.clone(), words, program: self.program()? });
+        if let Some(message) = failed {
+            return Err(FromError::Fetch { base: base.clone(), message, program: self.program()? });
         }
         let found = self.named_image(base);
         if let Err(EngineError::Foreign { .. }) = found {
@@ -248,14 +248,14 @@ impl Engine {
             }
             news(ImageNews { act: ImageAct::Build, words: said.last().map_or("", String::as_str) });
         })?;
-        let refused = |words: String| EngineError::Refused { act: "make an image", words };
+        let refused = |message: String| EngineError::Refused { act: "make an image", message };
         match (failed, made.or(written)) {
             (Some(error), _) if packages.is_empty() => Err(refused(error).into()),
             (Some(error), _) => {
                 said.push(without_the_recipe(&error).to_owned());
-                Err(FromError::Build { base: base.clone(), lacks: names(&missing), words: said.join("; ") })
+                Err(FromError::Build { base: base.clone(), lacks: names(&missing), message: said.join("; ") })
             }
-            (None, None) => Err(refused("it ended without a word about the result".to_owned()).into()),
+            (None, None) => Err(refused("it ended without reporting the result".to_owned()).into()),
             (None, Some(made)) => match self.lacked_by(&made, &wanted) {
                 Ok(still) if still.is_empty() => Ok(made),
                 Ok(still) => {
@@ -312,8 +312,8 @@ fn number(text: &str) -> Option<String> {
 
 /// What a line says went wrong: the answer was a good one when it began.
 fn complaint(line: &Value) -> Option<String> {
-    let words = line["error"].as_str().or(line["errorDetail"]["message"].as_str())?;
-    Some(plain(words))
+    let message = line["error"].as_str().or(line["errorDetail"]["message"].as_str())?;
+    Some(plain(message))
 }
 
 /// An engine quotes the whole step that failed before it says how it ended.

@@ -177,7 +177,7 @@ fn what_ends_in_the_middle_or_badly_is_no_image() {
             "a fetch that fails in a good answer",
             fetching(pieces(&[line, unreachable], WHOLE), false),
             |error| {
-                matches!(error, FromError::Fetch { words, .. } if words == "dial tcp: no such host\\u{1b}[2J")
+                matches!(error, FromError::Fetch { message, .. } if message == "dial tcp: no such host\\u{1b}[2J")
                     && error.hint().is_some_and(|hint| hint.contains("no registry can be reached"))
             },
         ),
@@ -211,8 +211,8 @@ fn what_ends_in_the_middle_or_badly_is_no_image() {
 }
 
 #[test]
-fn the_words_of_engines_about_a_fetch() {
-    for (words, expected) in [
+fn the_messages_of_engines_about_a_fetch() {
+    for (message, expected) in [
         (
             "pinging container registry h: Get \"https://h/v2/\": dial tcp 10.0.0.1:443: connect: no route to host",
             FetchFault::Unreachable,
@@ -235,6 +235,6 @@ fn the_words_of_engines_about_a_fetch() {
         ("x509: certificate signed by unknown authority", FetchFault::Other),
         ("write: no space left on device", FetchFault::Other),
     ] {
-        assert_eq!(recipe::fault(words), expected, "{words}");
+        assert_eq!(recipe::fault(message), expected, "{message}");
     }
 }

@@ -61,8 +61,8 @@ pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, E
         .map_err(|cause| make(&directory, cause))?;
     let socket = directory.child("podman.sock");
     if socket.as_bytes().len() > SOCKET_LONGEST {
-        let words = format!("the path of its socket would be too long: {socket}");
-        return Err(EngineError::Service { words });
+        let message = format!("the path of its socket would be too long: {socket}");
+        return Err(EngineError::Service { message });
     }
     if let Ok(engine) = Engine::at(socket.as_path()) {
         return Ok(engine);
@@ -76,11 +76,11 @@ pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, E
     }
     fs::remove_file(&socket).ok();
     let log = directory.child("log");
-    let words = File::create(&log).map_err(|cause| make(&log, cause))?;
+    let stderr = File::create(&log).map_err(|cause| make(&log, cause))?;
     // outside: podman-service
     let mut command = Command::new(podman.as_path());
     command.args(["system", "service", "--time", IDLE_SECONDS]).arg(format!("unix://{socket}"));
-    command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(words);
+    command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     let handed = places.variables.iter().filter(|(name, _)| HANDED_ON.iter().any(|known| name == *known));
     command.envs(handed.map(|(name, value)| (name, value)));
     command.env("PATH", path(places.variable("PATH")));
@@ -93,7 +93,7 @@ pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, E
     if places.service == ServiceEnd::WithCaller {
         command.dies_with_spawner();
     }
-    let child = command.spawn().map_err(|cause| EngineError::Service { words: cause.to_string() })?;
+    let child = command.spawn().map_err(|cause| EngineError::Service { message: cause.to_string() })?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     wait(socket.as_path(), log.as_path(), pid)
 }
@@ -108,11 +108,11 @@ fn path(users: Option<&OsString>) -> OsString {
 }
 
 fn wait(socket: &Path, log: &Path, pid: Option<Pid>) -> Result<Engine, EngineError> {
-    let silent = |words: &str| {
+    let silent = |message: &str| {
         let said = fs::read_to_string(log).unwrap_or_default();
         let last: Vec<&str> = said.lines().rev().take(3).collect();
         let said = last.into_iter().rev().collect::<Vec<_>>().join("; ");
-        EngineError::Service { words: if said.is_empty() { words.to_owned() } else { said } }
+        EngineError::Service { message: if said.is_empty() { message.to_owned() } else { said } }
     };
     let process =
         pid.and_then(|pid| belljar_sys::process::open(pid).ok()).ok_or_else(|| silent("it ended at once"))?;

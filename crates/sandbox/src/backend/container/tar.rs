@@ -50,9 +50,9 @@ mod tests {
     use std::process::{Command, Stdio};
 
     /// What `tar` makes of an archive.
-    fn read(archive: &[u8], words: &[&str]) -> String {
+    fn read(archive: &[u8], arguments: &[&str]) -> String {
         let mut tar =
-            Command::new("tar").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            Command::new("tar").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         tar.stdin.take().unwrap().write_all(archive).unwrap();
         let output = tar.wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");

@@ -113,7 +113,7 @@ impl Engine {
         if answer.is_good() || answer.status == 404 {
             return Ok(());
         }
-        Err(EngineError::Refused { act, words: answer.words() })
+        Err(EngineError::Refused { act, message: answer.message() })
     }
 }
 

@@ -24,7 +24,7 @@ pub(in crate::backend) trait Holder: Debug + 'static {
     /// Returns the limits that the kernel says were reached.
     fn reached(&self) -> Vec<LimitKind>;
 
-    /// Explains why the guest cannot be reached, in the words of what holds the sandbox.
+    /// Explains why the guest cannot be reached, with the message of bubblewrap or of the container engine.
     fn complaint(&mut self) -> LaunchError;
 
     /// Ends a sandbox that was never sealed.
@@ -36,7 +36,7 @@ pub(in crate::backend) trait Holder: Debug + 'static {
     /// Waits shortly until the kernel knows what everything used.
     fn settle(&self) {}
 
-    /// Returns what the sandbox lacks and the command can do without, in words.
+    /// Returns what the sandbox lacks and the command can do without, one sentence each.
     fn lacks(&self) -> &[String] {
         &[]
     }
@@ -45,7 +45,7 @@ pub(in crate::backend) trait Holder: Debug + 'static {
 /// A guest that has sealed its sandbox.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::backend) struct SealedGuest<'a> {
-    /// The guest's process, by the kernel's word.
+    /// The guest's process, as the kernel reports it.
     pub pid: Pid,
     /// The socket to the guest.
     pub control: BorrowedFd<'a>,
@@ -88,7 +88,7 @@ struct GuestSession<H> {
     listeners: Vec<(String, OwnedFd)>,
     /// The controlling end of the command's terminal.
     controller: Option<OwnedFd>,
-    /// The guest's process, by the kernel's word.
+    /// The guest's process, as the kernel reports it.
     guest: Option<Pid>,
     beginning: GuestBeginning,
     /// What the command used, once it has ended.

@@ -47,7 +47,7 @@ fn text(bytes: &[u8]) -> Option<OsText> {
 fn argv(plan: &Plan, workload: &Workload) -> Vec<OsText> {
     match workload {
         Workload::Agent(more) => {
-            let own = plan.argv.iter().filter_map(|word| text(word.as_bytes()));
+            let own = plan.argv.iter().filter_map(|argument| text(argument.as_bytes()));
             let prompt = plan.prompt.iter().filter_map(|prompt| text(prompt.argument.as_bytes()));
             // What the user adds on the command line takes the place of the first message.
             let prompt: Vec<OsText> = if more.is_empty() { prompt.collect() } else { Vec::new() };

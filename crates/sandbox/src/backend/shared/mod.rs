@@ -12,8 +12,8 @@ pub(super) mod root;
 use belljar_contract::{AbsPath, LaunchArgument, OsText};
 
 /// Arguments without placeholders.
-pub(super) fn texts(words: &[&str]) -> Vec<LaunchArgument> {
-    words.iter().filter_map(|word| OsText::new(*word).ok().map(LaunchArgument::Text)).collect()
+pub(super) fn texts(arguments: &[&str]) -> Vec<LaunchArgument> {
+    arguments.iter().filter_map(|argument| OsText::new(*argument).ok().map(LaunchArgument::Text)).collect()
 }
 
 /// Where the guest's program is in every sandbox that has one.

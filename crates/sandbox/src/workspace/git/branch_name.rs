@@ -1,9 +1,9 @@
 //! Names that git takes for branches (`git check-ref-format --branch`).
 
-/// No name of a file is longer.
+/// The longest file name, less the suffix of git's lock file.
 const LONGEST: usize = 255 - ".lock".len();
 
-/// Why git takes no branch of this name; `None` where it does.
+/// Returns why git refuses a branch of this name; `None` if it accepts it.
 #[must_use]
 pub fn bad_branch(name: &[u8]) -> Option<&'static str> {
     let has = |part: &[u8]| name.windows(part.len()).any(|window| window == part);

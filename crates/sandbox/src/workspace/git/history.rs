@@ -1,4 +1,4 @@
-//! What happened to the names of a repository: commits that are new, and what they would check out.
+//! Compares the refs of two states of a repository: which commits are new, and what they would check out.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -20,20 +20,20 @@ const MOST_ENTRIES: usize = 2_000_000;
 const MOST_PATHS: usize = 1000;
 const LONGEST_LINK: usize = 4096;
 
-/// A name that stands for something else now.
+/// A ref that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefChange {
     /// Its whole name, such as `refs/heads/main`.
     pub name: Vec<u8>,
-    /// What it stood for.
+    /// Its value before.
     pub before: Option<RefValue>,
-    /// What it stands for.
+    /// Its value now.
     pub after: Option<RefValue>,
     /// Commits that no name led to before, the newest first; the first ones.
     pub commits: Vec<NewCommit>,
-    /// How many there are.
+    /// The number of such commits.
     pub count: usize,
-    /// What they would write to the work tree that this machine executes, or that leads out.
+    /// Files in them that this machine would execute once checked out, or links that lead out of the work tree.
     pub class: Vec<Carried>,
     /// Why not everything about it is known.
     pub unread: Option<String>,
@@ -153,9 +153,9 @@ pub(super) fn compare(
         change.commits =
             listed.map(|(id, commit)| NewCommit { id, subject: commit.subject.clone() }).collect();
     }
-    // What git goes on with is told only where it matters.
-    let told = changes.split_off(named).into_iter().filter(RefChange::needs_consent);
-    changes.extend(told);
+    // Objects of an unfinished operation are reported only if they need consent.
+    let unfinished = changes.split_off(named).into_iter().filter(RefChange::needs_consent);
+    changes.extend(unfinished);
     changes
 }
 
@@ -186,8 +186,8 @@ fn targets(change: &RefChange, after: &Refs) -> Vec<ObjectId> {
     }
 }
 
-/// An object that new commits lead to, and that is nowhere. Where there is too much to look at, or something that cannot be
-/// read, that is for [`compare`] to tell.
+/// An object that new commits need and that is missing. If there is too much to look at, or something cannot be read,
+/// [`compare`] reports that.
 pub(super) fn missing(before: &Refs, after: &Refs, objects: &Objects) -> Option<String> {
     let mut tips = Vec::new();
     for (name, value) in &after.values {

@@ -1,4 +1,4 @@
-//! Repositories, read without git: names, commits, trees and the index, as data of a stranger.
+//! Reads repositories without git: refs, commits, trees and the index, as untrusted data.
 //!
 //! git obeys the configuration that it finds, and an agent may have written it; so no git program is started for any of
 //! this.
@@ -63,7 +63,7 @@ pub struct RepositoryChanges {
 }
 
 impl RepositoryChanges {
-    /// Whether nothing changed that is known.
+    /// Whether no change is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.refs.is_empty() && self.staged.is_empty() && self.unread().next().is_none()
@@ -125,7 +125,7 @@ pub(crate) fn compare(
 ) -> RepositoryChanges {
     let mut out =
         RepositoryChanges { refs: history::compare(before, after, objects, known), ..Default::default() };
-    // What was not read before, either, is not asked for again, if it is the same.
+    // Refs that could not be read before either need no consent again, if their files are the same.
     if after.unread.is_some() && (after.storage.is_none() || before.storage != after.storage) {
         out.unread_refs.clone_from(&after.unread);
     }
@@ -146,7 +146,7 @@ pub(crate) fn blob_id(content: &[u8], hash: HashLength) -> Option<ObjectId> {
     naming.finish()
 }
 
-/// The paths that differ between what a HEAD led to and what it leads to; `None` where that cannot be told.
+/// The paths that differ between the old and the new commit of a HEAD; `None` if that is not known.
 pub(crate) fn checked_out(
     (before, after): (&Refs, &Refs),
     head: &[u8],
@@ -169,7 +169,7 @@ pub(crate) fn files_of(objects: &Objects, commit: &ObjectId) -> Option<BTreeMap<
     history::files(objects.commit(commit).ok()?.tree, objects).ok()
 }
 
-/// An object that new commits lead to, and that is nowhere; `None` also where that cannot be told.
+/// An object that new commits need and that is missing; `None` also if that is not known.
 pub(crate) fn missing(before: &Refs, after: &Refs, objects: &Objects) -> Option<String> {
     history::missing(before, after, objects).filter(|_| objects.are_all_known())
 }
@@ -179,7 +179,7 @@ pub(crate) fn missing(before: &Refs, after: &Refs, objects: &Objects) -> Option<
 pub(crate) enum Addition {
     /// It holds what its name says.
     Sound,
-    /// It does not, or this cannot be told.
+    /// It does not, or that is not known.
     Unsound,
     /// Something that git makes anew from the rest, and believes: it is not taken over.
     Derived,
@@ -217,7 +217,7 @@ pub(crate) fn addition(
     }
 }
 
-/// A git directory that nobody keeps changes of.
+/// A git directory without an overlay.
 pub(crate) struct PlainFiles<'a>(pub &'a Directory);
 
 impl GitFiles for PlainFiles<'_> {

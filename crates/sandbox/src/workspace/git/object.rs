@@ -76,7 +76,7 @@ pub(crate) enum ObjectKind {
 }
 
 impl ObjectKind {
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Commit => "commit",
             Self::Tree => "tree",
@@ -85,10 +85,10 @@ impl ObjectKind {
         }
     }
 
-    pub(super) fn of_word(word: &[u8]) -> Option<Self> {
+    pub(super) fn of_name(name: &[u8]) -> Option<Self> {
         [Self::Commit, Self::Tree, Self::Blob, Self::Tag]
             .into_iter()
-            .find(|kind| kind.word().as_bytes() == word)
+            .find(|kind| kind.name().as_bytes() == name)
     }
 }
 
@@ -126,7 +126,7 @@ impl Naming {
             HashLength::ThirtyTwo => &SHA256,
         };
         let mut context = Context::new(algorithm);
-        context.update(format!("{} {size}\0", kind.word()).as_bytes());
+        context.update(format!("{} {size}\0", kind.name()).as_bytes());
         Naming(context)
     }
 
@@ -153,7 +153,7 @@ impl Object {
 pub(crate) struct Commit {
     pub tree: ObjectId,
     pub parents: Vec<ObjectId>,
-    /// Seconds, by its own word.
+    /// Seconds, as the commit states them.
     pub time: i64,
     /// The first line of its message, cut.
     pub subject: Vec<u8>,
@@ -183,9 +183,9 @@ impl Commit {
                 parents.push(ObjectId::parse(parent)?);
                 (parents.len() <= MOST_PARENTS).then_some(())?;
             } else if line.starts_with(b"committer ") {
-                let mut words = line.rsplit(|byte| *byte == b' ').skip(1);
-                let seconds = words.next().and_then(|word| std::str::from_utf8(word).ok());
-                time = seconds.and_then(|word| word.parse().ok()).unwrap_or(0);
+                let mut parts = line.rsplit(|byte| *byte == b' ').skip(1);
+                let seconds = parts.next().and_then(|part| std::str::from_utf8(part).ok());
+                time = seconds.and_then(|text| text.parse().ok()).unwrap_or(0);
             }
         }
         let subject = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();

@@ -36,12 +36,12 @@ pub(crate) trait GitFiles {
     fn list(&self, path: &Path) -> Result<Vec<(PathBuf, Kind)>, Errno>;
 }
 
-/// What a name stands for.
+/// The value of a ref.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefValue {
     /// This object.
     Object(ObjectId),
-    /// Whatever this other name stands for.
+    /// The value of this other ref.
     Symbolic(Vec<u8>),
 }
 
@@ -212,7 +212,7 @@ impl Refs {
         }
     }
 
-    /// What git goes on with in a work tree when it is told to finish, or to give up, what was begun.
+    /// Reads the objects that git would use to continue or abort an unfinished operation of a work tree.
     fn goes_on(&mut self, files: &dyn GitFiles, top: &Path) {
         let Ok(entries) = files.list(top) else { return self.miss(top.as_os_str().as_bytes()) };
         for (path, _kind) in entries {
@@ -307,9 +307,9 @@ fn is_pseudo_ref(name: &[u8]) -> bool {
 
 /// The objects of a file that holds objects, and names that were read elsewhere.
 fn named(text: &[u8]) -> Option<Vec<ObjectId>> {
-    let words = text.split(u8::is_ascii_whitespace);
-    let words = words.filter(|word| !word.is_empty() && !word.starts_with(b"refs/"));
-    words.filter(|word| !is_nothing(word)).map(ObjectId::parse).collect()
+    let parts = text.split(u8::is_ascii_whitespace);
+    let parts = parts.filter(|part| !part.is_empty() && !part.starts_with(b"refs/"));
+    parts.filter(|part| !is_nothing(part)).map(ObjectId::parse).collect()
 }
 
 /// What a log says that its name stood for.

@@ -30,7 +30,7 @@ pub(crate) struct Index {
 pub(crate) type Indexes = BTreeMap<PathBuf, Index>;
 
 impl Index {
-    /// Where there is no file, nothing is staged.
+    /// The index of a work tree without an index file: nothing is staged.
     pub(crate) fn absent() -> Self {
         Index { content: None, staged: Ok(Staged::new()) }
     }
@@ -134,7 +134,7 @@ fn repositories(staged: &Staged) -> Vec<PathBuf> {
     for (path, _side) in staged.keys() {
         let mut at = PathBuf::new();
         for name in path.split(|byte| *byte == b'/').map(OsStr::from_bytes) {
-            // Some file systems do not tell small letters from large ones.
+            // Some file systems ignore the case of letters.
             if let Some(sign) = GitSigns::NAMES.into_iter().find(|sign| name.eq_ignore_ascii_case(sign)) {
                 signs.entry(at.clone()).or_default().see(sign.as_ref());
             }

@@ -188,10 +188,10 @@ impl Store {
 /// `kind size NUL`: what kind, how many bytes, and where they begin.
 fn loose_head(bytes: &[u8]) -> Option<(ObjectKind, u64, usize)> {
     let end = bytes.iter().take(32).position(|byte| *byte == 0)?;
-    let mut words = bytes[..end].split(|byte| *byte == b' ');
-    let kind = ObjectKind::of_word(words.next()?)?;
-    let size = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
-    words.next().is_none().then_some((kind, size, end + 1))
+    let mut parts = bytes[..end].split(|byte| *byte == b' ');
+    let kind = ObjectKind::of_name(parts.next()?)?;
+    let size = std::str::from_utf8(parts.next()?).ok()?.parse().ok()?;
+    parts.next().is_none().then_some((kind, size, end + 1))
 }
 
 /// Whether a loose object is what its name says, as far as there are bytes left to be unpacked.
@@ -428,7 +428,7 @@ impl Pack {
                         | u64::from(byte & 0x7f);
                     (more, used) = (byte & 0x80 != 0, at + 1);
                 }
-                // Always before it, so that there is no circle.
+                // The base always comes before the delta, so there is no cycle.
                 To::Offset(offset.checked_sub(back).filter(|_| back > 0).ok_or(ObjectError::Damaged)?)
             }
             7 => {

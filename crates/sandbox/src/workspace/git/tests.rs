@@ -6,15 +6,15 @@ use super::*;
 use std::fs;
 use std::process::Command;
 
-fn git(directory: &Path, words: &[&str]) -> String {
+fn git(directory: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
-    command.args(["-c", "user.name=U", "-c", "user.email=u@x", "-c", "gc.auto=0"]).args(words);
+    command.args(["-c", "user.name=U", "-c", "user.email=u@x", "-c", "gc.auto=0"]).args(arguments);
     command
         .current_dir(directory)
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_CONFIG_SYSTEM", "/dev/null");
     let found = command.output().unwrap();
-    assert!(found.status.success(), "{words:?}: {}", String::from_utf8_lossy(&found.stderr));
+    assert!(found.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&found.stderr));
     String::from_utf8(found.stdout).unwrap().trim().to_owned()
 }
 
@@ -26,7 +26,7 @@ fn objects_of(repository: &Path) -> Objects {
 
 /// Commits of one second have no order by date: those that the old tip leads to are never new.
 #[test]
-fn commits_of_one_second_are_told_apart() {
+fn commits_of_the_same_second_are_distinguished() {
     belljar_testkit::require!(Git);
     let place = tempfile::tempdir().unwrap();
     let top = place.path();
@@ -76,10 +76,10 @@ fn reads_objects_as_git_does() {
             let list = git(top, &["cat-file", "--batch-all-objects", "--batch-check"]);
             assert!(list.lines().count() > 20);
             for line in list.lines() {
-                let words: Vec<&str> = line.split(' ').collect();
-                let object = store.read(&ObjectId::parse(words[0].as_bytes()).unwrap()).unwrap();
-                let found = (object.kind.word(), object.content.len().to_string());
-                assert_eq!(found, (words[1], words[2].to_owned()), "{line}");
+                let parts: Vec<&str> = line.split(' ').collect();
+                let object = store.read(&ObjectId::parse(parts[0].as_bytes()).unwrap()).unwrap();
+                let found = (object.kind.name(), object.content.len().to_string());
+                assert_eq!(found, (parts[1], parts[2].to_owned()), "{line}");
             }
             let directory = Directory::open(&top.join(".git")).unwrap();
             let refs = Refs::read(&PlainFiles(&directory), Path::new(""));
@@ -115,7 +115,7 @@ fn reads_objects_as_git_does() {
 }
 
 #[test]
-fn an_object_that_lies_about_its_name_is_none() {
+fn an_object_that_does_not_match_its_name_is_refused() {
     belljar_testkit::require!(Git);
     let place = tempfile::tempdir().unwrap();
     git(place.path(), &["init", "-q"]);
@@ -180,7 +180,7 @@ fn many_packs_are_not_all_held_open() {
 
 /// Names past the limit are not taken for none.
 #[test]
-fn packed_names_past_the_limit_are_told() {
+fn packed_names_past_the_limit_are_reported() {
     let place = tempfile::tempdir().unwrap();
     fs::create_dir(place.path().join("refs")).unwrap();
     let directory = Directory::open(place.path()).unwrap();

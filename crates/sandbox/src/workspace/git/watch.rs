@@ -1,4 +1,4 @@
-//! A repository that a run writes to: what it did to it is told when it is over.
+//! Watches a repository that a run writes to directly, and reports what changed when the run is over.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What is asked of an apply, and what becomes of it.
+//! The request and the outcome of an apply.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::workspace::Carried;
 use crate::workspace::git::RefValue;
 use crate::workspace::place::PlaceError;
 
-/// Which changes are meant.
+/// The changes to apply or discard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
     /// All of them.
@@ -46,7 +46,7 @@ impl Consent {
         match (&change.class, &change.entry) {
             (Class::Ordinary, _) => true,
             (Class::Special { .. }, _) => false,
-            // A directory is no more than the way to the file that was consented to.
+            // A directory that leads to a file with consent needs none of its own.
             (Class::HostExecuted { .. }, EntryKind::Directory) => {
                 self.to.range(change.path.clone()..).next().is_some_and(|path| path.starts_with(&change.path))
             }
@@ -69,13 +69,13 @@ pub enum OnConflict {
 /// Whether anything is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyMode {
-    /// It is.
+    /// Changes are written.
     Write,
-    /// It is only told what would be.
+    /// The outcome is computed, and nothing is written.
     DryRun,
 }
 
-/// What to apply.
+/// An apply.
 #[derive(Debug, Clone)]
 pub struct ApplyRequest<'request> {
     /// Which changes.
@@ -99,9 +99,9 @@ impl ApplyRequest<'_> {
 /// A change that was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Where.
+    /// The path of the change.
     pub path: PathBuf,
-    /// Why not.
+    /// The reason.
     pub why: RefusedBecause,
 }
 
@@ -127,9 +127,9 @@ pub enum RefusedBecause {
         /// What was checked out.
         head: RefValue,
     },
-    /// Commits lead to an object that is nowhere.
+    /// Commits need an object that is missing.
     Incomplete {
-        /// What is missing.
+        /// The missing object.
         missing: String,
     },
     /// It goes with commits that are not dropped.
@@ -185,14 +185,14 @@ pub enum RefusedBecause {
     },
 }
 
-/// What became of an apply.
+/// The outcome of an apply.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
     /// Changes that the project has now.
     pub applied: Vec<PathBuf>,
     /// Those of them that were merged with the user's own.
     pub merged: Vec<PathBuf>,
-    /// Changes that it has not.
+    /// Changes that were not written.
     pub refused: Vec<Refused>,
     /// Repositories whose commits, refs and index were written.
     pub repositories: BTreeSet<PathBuf>,

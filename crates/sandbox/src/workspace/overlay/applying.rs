@@ -102,7 +102,8 @@ impl Overlay {
         Ok(out)
     }
 
-    /// Notes where an apply is going to write; what an earlier one left and nobody may remove stays noted.
+    /// Notes where an apply is going to write. Directories in which an earlier apply left files that must not be removed
+    /// stay noted.
     pub(super) fn begin_apply(&self, directories: BTreeSet<PathBuf>) -> Result<(), LayersError> {
         let failed = |cause| LayersError::Applying { path: self.note(), cause };
         let earlier = self.read_note()?.map(|note| note.directories).unwrap_or_default();

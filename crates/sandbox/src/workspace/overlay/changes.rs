@@ -1,4 +1,4 @@
-//! What the agent changed: the two layers compared.
+//! Compares the two layers to find what the agent changed.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -125,7 +125,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Compares one entry of the upper layer; tells how to go on where it is a directory.
+    /// Compares one entry of the upper layer; returns how to go on if it is a directory.
     fn entry(
         &mut self,
         upper: &Directory,
@@ -183,7 +183,7 @@ impl Comparison<'_> {
                 let same = above.size == below.size
                     && match (upper.file(name), directory.file(name)) {
                         (Ok(one), Ok(other)) => same_content(one, other),
-                        // What cannot be compared is taken for changed.
+                        // Files that cannot be compared count as changed.
                         (Err(_), _) | (_, Err(_)) => false,
                     };
                 if same { mode } else { Some(ChangeKind::Modified) }
@@ -239,7 +239,7 @@ fn names(directory: &Directory) -> Result<BTreeSet<OsString>, Errno> {
     Ok(names)
 }
 
-/// Whether two files hold the same; what cannot be read does not.
+/// Whether two files have the same content; false if one cannot be read.
 pub(super) fn same_content(mut one: File, mut other: File) -> bool {
     let mut buffers = [vec![0; 64 << 10], vec![0; 64 << 10]];
     loop {

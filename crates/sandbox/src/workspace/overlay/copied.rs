@@ -1,8 +1,9 @@
 //! A copy of the project, kept until it is applied or discarded.
 //!
-//! Beside the copy lies a list of what was copied, with the number and the time of change of each file of the copy: nobody
-//! can set the latter, so a file that has both is as it was made. When the run is over, whatever differs is taken to an
-//! upper layer, as an overlay would have kept it, and the rest of the copy goes. From then on both are the same.
+//! Beside the copy lies a list of what was copied, with the inode and the ctime of each file of the copy. Programs cannot
+//! set a ctime, so a file that has both is unchanged. When the run is over, everything that differs is moved to an upper
+//! layer, as an overlay would have kept it, and the rest of the copy is removed. From then on a copy and an overlay are
+//! treated alike.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -70,8 +71,8 @@ fn parse_baseline(bytes: &[u8]) -> Option<Baseline> {
     let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
     (parts.next()? == HEAD).then_some(())?;
     let entry = |part: &[u8]| {
-        let mut words = part.splitn(6, |byte| *byte == b' ');
-        let mut number = || std::str::from_utf8(words.next()?).ok()?.parse::<i64>().ok();
+        let mut fields = part.splitn(6, |byte| *byte == b' ');
+        let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse::<i64>().ok();
         let mark = CopyMark {
             is_directory: number()? == 1,
             mode: u32::try_from(number()?).ok()?,
@@ -79,7 +80,7 @@ fn parse_baseline(bytes: &[u8]) -> Option<Baseline> {
             seconds: number()?,
             nanoseconds: u32::try_from(number()?).ok()?,
         };
-        Some((PathBuf::from(OsStr::from_bytes(words.next()?)), mark))
+        Some((PathBuf::from(OsStr::from_bytes(fields.next()?)), mark))
     };
     parts.map(entry).collect()
 }
@@ -116,8 +117,8 @@ impl Overlay {
         !super::is_absent(&self.baseline()) && self.copy().exists()
     }
 
-    /// Takes what a run changed in the copy to the upper layer. Where there is no copy nothing happens; one that was
-    /// interrupted before a run could begin goes.
+    /// Moves what a run changed in the copy to the upper layer. Without a copy it does nothing; a copy that was interrupted
+    /// before its run began is removed.
     ///
     /// # Errors
     /// When something cannot be read or written; the copy is as it was then.
@@ -128,7 +129,7 @@ impl Overlay {
         }
         let noted = match fs::read(&list) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            // A copy whose list cannot be read holds work, for all that is known.
+            // A copy whose list cannot be read may hold work.
             answer => Some(answer.map_err(|cause| LayersError::Copied { path: list.clone(), cause })?),
         };
         if super::is_absent(&self.upper())

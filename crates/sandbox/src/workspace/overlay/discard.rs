@@ -1,4 +1,4 @@
-//! Taking changes out of the upper layer. The project is never touched.
+//! Removes changes from the upper layer. The project is never touched.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -16,12 +16,12 @@ use crate::workspace::removal::{absent_is_fine, empty, opened};
 use crate::workspace::tree::Tree;
 use belljar_class::TreeFacts;
 
-/// What became of a discard.
+/// The outcome of a discard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Discarded {
-    /// Changes that are gone.
+    /// Changes that were removed.
     pub discarded: Vec<PathBuf>,
-    /// Changes that are still there.
+    /// Changes that could not be removed.
     pub refused: Vec<Refused>,
 }
 
@@ -109,7 +109,7 @@ fn discard_one(layers: &Layers, trash: &Directory, change: &Change) -> Result<()
     remove(&layers.upper, trash, path)
 }
 
-/// The directory that an entry of the upper layer is in, and its name there; `None` where there is no such directory.
+/// The directory that an entry of the upper layer is in, and its name there; `None` if the directory does not exist.
 fn present<'path>(upper: &Tree, path: &'path Path) -> Result<Option<(Directory, &'path OsStr)>, Errno> {
     match upper.parent(path) {
         Ok(found) => Ok(Some(found)),
@@ -118,7 +118,7 @@ fn present<'path>(upper: &Tree, path: &'path Path) -> Result<Option<(Directory, 
     }
 }
 
-/// Takes everything out of the upper layer that it has below a directory under these names, so that the project's own shows.
+/// Removes these names below a directory from the upper layer, so that the project's own entries show again.
 pub(super) fn uncover(
     overlay: &Overlay,
     layers: &Layers,
@@ -199,7 +199,7 @@ fn remove(upper: &Tree, trash: &Directory, path: &Path) -> Result<(), Errno> {
     }
 }
 
-/// Removes from the upper layer what is in the project now, and directories above it that say nothing any more.
+/// Removes an applied change from the upper layer, and directories above it that change nothing any more.
 pub(super) fn forget(layers: &Layers, path: &Path) -> Result<(), Errno> {
     show_below(layers, path.parent().unwrap_or(Path::new("")))?;
     let Some((parent, name)) = present(&layers.upper, path)? else { return Ok(()) };
@@ -217,13 +217,13 @@ pub(super) fn forget(layers: &Layers, path: &Path) -> Result<(), Errno> {
     }
 }
 
-/// Removes what says nothing from the upper layer: files that are the same in the project, and empty directories that the
-/// project has as well. The kernel makes them on the way to a change, or when only a time is set.
+/// Removes entries from the upper layer that change nothing: files that are the same in the project, and empty
+/// directories that the project has as well. The kernel creates them on the way to a change, or when only a time is set.
 pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
     let mut pending = vec![PathBuf::new()];
     let (mut directories, mut files, mut left) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(path) = pending.pop() {
-        // What cannot be entered holds something, for all that is known.
+        // A directory that cannot be opened may hold changes.
         let Ok(directory) = layers.upper.root().directory(&path) else { continue };
         directory.entries(|name, kind| match kind {
             Kind::Directory => pending.push(path.join(name)),
@@ -275,7 +275,8 @@ pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Removes marks of deletions of what the project has not any more. One of a ref stays: the project may have packed it.
+/// Removes whiteouts for files that the project does not have any more. Those of refs stay: the project may have packed
+/// the ref.
 fn prune_deletions(layers: &Layers, left: &[PathBuf]) -> Result<(), Errno> {
     for path in left {
         let (parent, name) = layers.upper.parent(path)?;
@@ -326,8 +327,8 @@ fn prune_file(layers: &Layers, path: &Path) -> Result<bool, Errno> {
     Ok(false)
 }
 
-/// Removes the mark of a deletion that the project has made, too. One that a whole directory says stays: nothing shows
-/// there any more, marked or not.
+/// Removes the whiteout for a file that the project has deleted as well. A deletion implied by an opaque directory stays:
+/// nothing of the project shows there anyway.
 pub(super) fn forget_deletion(layers: &Layers, path: &Path) -> Result<(), Errno> {
     let Some((parent, name)) = present(&layers.upper, path)? else { return Ok(()) };
     match parent.status_if_present(name)? {
@@ -336,8 +337,8 @@ pub(super) fn forget_deletion(layers: &Layers, path: &Path) -> Result<(), Errno>
     }
 }
 
-/// Makes the upper layer say name by name what it says at once for whole directories, down to `directory`: after that
-/// an entry can be taken out of it and the project's own shows.
+/// Replaces opaque marks down to `directory` by a whiteout for each name. After that an entry can be removed from the
+/// upper layer, and the project's own shows.
 fn show_below(layers: &Layers, directory: &Path) -> Result<(), Errno> {
     let depth = directory.iter().count();
     for count in 1..=depth {

@@ -1,4 +1,4 @@
-//! What an apply that writes a group is about to do, for whoever comes after it is killed.
+//! The journal of an apply that writes a group, so that the next command can undo it if it is killed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,7 +13,7 @@ use super::{LayersError, Overlay};
 
 pub(super) const JOURNAL: &str = "group";
 pub(super) const HEAD: &[u8] = b"belljar group 2";
-/// As it was before it told more of what was made than its inode.
+/// The first version, which recorded only the inode of a new entry.
 const HEAD_1: &[u8] = b"belljar group 1";
 /// How far a group got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl State {
 pub(super) enum JournalAct {
     /// Takes a lock of git.
     Lock,
-    /// Moves a file aside.
+    /// Moves a file to a temporary name.
     Delete,
     RemoveDirectory,
     MakeDirectory,
@@ -93,7 +93,7 @@ impl From<&Status> for JournalMark {
 }
 
 impl JournalMark {
-    /// Where only the inode was noted. What is known of it is not enough to be taken for unchanged.
+    /// An entry of the first version. The inode alone does not prove that the file is unchanged.
     fn of_old(deed: JournalAct, inode: u64) -> Option<Self> {
         let owner = rustix::process::geteuid().as_raw();
         let group = rustix::process::getegid().as_raw();
@@ -117,7 +117,7 @@ pub(super) struct JournalStep {
 }
 
 impl JournalStep {
-    /// Whether this is what was made, and nobody has written to it since. Its ctime is that of the change of places.
+    /// Whether this is the entry that was made, and it was not written to since. Its ctime is that of the exchange.
     pub(super) fn is_ours(&self, found: &Status) -> bool {
         self.mark == Some(JournalMark::from(found))
     }
@@ -173,23 +173,23 @@ impl Journal {
             .find(|state| state.word() == word)?;
         let mut steps = Vec::new();
         while let Some(head) = parts.next() {
-            let mut words = std::str::from_utf8(head).ok()?.split(' ');
-            let tree = words.next()?.parse().ok()?;
-            let letter = words.next()?.parse::<char>().ok()?;
+            let mut fields = std::str::from_utf8(head).ok()?.split(' ');
+            let tree = fields.next()?.parse().ok()?;
+            let letter = fields.next()?.parse::<char>().ok()?;
             let deed =
                 JournalAct::ALL.into_iter().find(|deed| deed.letter() == letter.to_ascii_lowercase())?;
-            let mark = match words.next() {
+            let mark = match fields.next() {
                 None => None,
                 Some(inode) if is_old => JournalMark::of_old(deed, inode.parse().ok()?),
                 Some(inode) => Some(JournalMark {
                     inode: inode.parse().ok()?,
-                    mode: words.next()?.parse().ok()?,
-                    owner: words.next()?.parse().ok()?,
-                    group: words.next()?.parse().ok()?,
-                    size: words.next()?.parse().ok()?,
+                    mode: fields.next()?.parse().ok()?,
+                    owner: fields.next()?.parse().ok()?,
+                    group: fields.next()?.parse().ok()?,
+                    size: fields.next()?.parse().ok()?,
                     modified: Time {
-                        seconds: words.next()?.parse().ok()?,
-                        nanoseconds: words.next()?.parse().ok()?,
+                        seconds: fields.next()?.parse().ok()?,
+                        nanoseconds: fields.next()?.parse().ok()?,
                     },
                 }),
             };

@@ -84,12 +84,12 @@ impl Known {
         let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
         (parts.next()? == HEAD).then_some(())?;
         let entry = |part: &[u8]| {
-            let mut words = part.splitn(6, |byte| *byte == b' ');
-            let mut text = || std::str::from_utf8(words.next()?).ok();
+            let mut fields = part.splitn(6, |byte| *byte == b' ');
+            let mut text = || std::str::from_utf8(fields.next()?).ok();
             let inode = text()?.parse().ok()?;
             let born = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
             let since = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
-            let rest = words.next()?;
+            let rest = fields.next()?;
             let end = rest.windows(2).position(|pair| pair == b"//")?;
             let names = rest[end + 2..].split(|byte| *byte == b'/').filter(|name| !name.is_empty());
             let names = names.map(|name| OsStr::from_bytes(name).to_owned()).collect();
@@ -108,7 +108,7 @@ impl Known {
             if looked_at >= MOST {
                 break;
             }
-            // What cannot be read, or goes meanwhile, is not known.
+            // Directories that cannot be read, or vanish meanwhile, are left out.
             let Ok(directory) = root.directory(&path) else { continue };
             let Ok(status) = directory.own_status() else { continue };
             let (mut signs, mut below, mut names) = (GitSigns::default(), Vec::new(), BTreeSet::new());

@@ -1,9 +1,9 @@
-//! The agent's changes beside the project.
+//! Keeps the agent's changes beside the project.
 //!
 //! An [`Overlay`] keeps them in a directory of the instance: `upper` and `work` are the kernel's, `merged` is where
-//! the mount appears in the run's own mount namespace, `starts` tells when runs began, `originals` are versions for a merge.
-//! [`Overlay::changes`] compares the layers, [`Overlay::apply`] writes changes to the project one by one, [`Overlay::discard`] drops them. None of
-//! these may happen while a run has the overlay mounted; the caller holds a lock.
+//! the mount appears in the run's own mount namespace, `starts` records when runs began, `originals` are versions for a
+//! merge. [`Overlay::changes`] compares the layers, [`Overlay::apply`] writes changes to the project one by one,
+//! [`Overlay::discard`] drops them. None of these may happen while a run has the overlay mounted; the caller holds a lock.
 
 mod alone;
 mod apply;
@@ -229,7 +229,7 @@ impl Overlay {
         layers.set_mode(upper, project.mode).map_err(fault)
     }
 
-    /// Removes directories of the layer that say nothing.
+    /// Removes directories of the layer that change nothing.
     fn prune(&self) -> Result<(), LayersError> {
         if !self.upper().exists() {
             return Ok(());
@@ -268,7 +268,7 @@ fn replace(path: &Path, content: &[u8]) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), |parent| std::fs::File::open(parent)?.sync_all())
 }
 
-/// Whether nothing is there. What cannot be looked at may be.
+/// Whether the path is known not to exist.
 fn is_absent(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }

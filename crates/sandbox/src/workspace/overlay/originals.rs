@@ -5,7 +5,7 @@
 //! version: see [`tracked`](super::tracked). They lie beside the upper layer, where no sandbox reaches; each is named by its SHA-256, and one
 //! that holds anything else, because it was cut off or changed, is not used. The list is replaced as a whole.
 //!
-//! A version belongs to the start of a run, so that it is no base for what a later run did to the same path.
+//! A version belongs to the start of a run, so that it is not used as the base of a later run's change to the same path.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -56,17 +56,17 @@ pub(super) fn list_bytes(head: &[u8], list: &List) -> Vec<u8> {
     out
 }
 
-/// Reads a list; one that is not whole says nothing.
+/// Reads a list; `None` if it is incomplete.
 pub(super) fn parse_list(head: &[u8], bytes: &[u8]) -> Option<List> {
     let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
     (parts.next()? == head).then_some(())?;
     let entry = |part: &[u8]| {
-        let mut words = part.splitn(5, |byte| *byte == b' ');
-        let mut text = || std::str::from_utf8(words.next()?).ok();
+        let mut fields = part.splitn(5, |byte| *byte == b' ');
+        let mut text = || std::str::from_utf8(fields.next()?).ok();
         let start = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
         let (mode, name) = (text()?.parse().ok()?, text()?.to_owned());
         let hexadecimal = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let path = words.next().filter(|path| hexadecimal && !path.is_empty())?;
+        let path = fields.next().filter(|path| hexadecimal && !path.is_empty())?;
         Some((PathBuf::from(OsStr::from_bytes(path)), Original { start, mode, name }))
     };
     parts.map(entry).collect()
@@ -145,7 +145,7 @@ impl Overlay {
         let bases = self.read_bases()?;
         let known = Originals::read(self);
         let is_wanted = |change: &&Change| {
-            // Also of a file that the user deleted, which nobody merges: that it was there must stay known.
+            // Also of a file that the user deleted, although it is not merged: that it existed must stay known.
             noted(&known.kept, change, &bases).is_some() || is_mergeable(layers, change)
         };
         let wanted: Vec<&Change> = changes.iter().filter(is_wanted).collect();
@@ -219,7 +219,7 @@ impl Keeping<'_> {
         let file = parent.file(name).ok()?;
         let name =
             self.store(&|made| share_or_copy(&file, made).map(drop).map_err(io::Error::other)).ok()??;
-        // What was read is the version of the start if nobody has written to it since.
+        // What was read is the version of the start if the file has not changed since.
         (lower.status(&change.path) == Ok(Some(before))).then_some(Original {
             start,
             mode: before.mode,
@@ -238,7 +238,7 @@ impl Keeping<'_> {
         Some(Original { start, mode, name })
     }
 
-    /// Makes a file and gives it its name; `None` where it is no text.
+    /// Stores a file under its digest; `None` if it is not text.
     fn store(&self, fill: &dyn Fn(&File) -> io::Result<()>) -> io::Result<Option<String>> {
         let making = self.path.join(MAKING);
         let mut made = File::options().read(true).write(true).create(true).truncate(true).open(&making)?;
@@ -274,7 +274,7 @@ mod tests {
         }
         for name in ["../../secret", "", "list"] {
             let list = List::from([(PathBuf::from("a"), noted(name))]);
-            assert_eq!(parse_list(HEAD, &list_bytes(HEAD, &list)), None, "{name} is no digest");
+            assert_eq!(parse_list(HEAD, &list_bytes(HEAD, &list)), None, "{name} is not a digest");
         }
     }
 }

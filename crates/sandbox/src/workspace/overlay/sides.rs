@@ -1,4 +1,4 @@
-//! Both sides of a change, for whoever shows it.
+//! Reads both sides of a change, to show them.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

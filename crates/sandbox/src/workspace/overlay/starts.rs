@@ -29,7 +29,7 @@ use crate::workspace::tree::Tree;
 const HEAD: &str = "belljar overlay starts 1";
 /// The same for the list of what was in the layer.
 const BASES: &[u8] = b"belljar overlay bases 2";
-/// As it was before it told what hides the project's own.
+/// The first version, which did not record what hides the project's own entries.
 const BASES_1: &[u8] = b"belljar overlay bases 1";
 
 /// The beginnings of the runs on an upper layer, earliest first.
@@ -37,7 +37,7 @@ const BASES_1: &[u8] = b"belljar overlay bases 1";
 pub(super) struct Starts(Vec<Time>);
 
 impl Starts {
-    /// Notes that a run begins now, and tells when that is.
+    /// Notes that a run begins now, and returns the time.
     pub(super) fn add(directory: &Path, file: &Path) -> std::io::Result<Time> {
         let Starts(mut starts) = Self::read(file)?;
         let start = now(directory)?;
@@ -88,11 +88,11 @@ fn parse_restored(bytes: &[u8]) -> Option<HashMap<PathBuf, (u64, Time)>> {
     let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
     (parts.next()? == RESTORED).then_some(())?;
     let entry = |part: &[u8]| {
-        let mut words = part.splitn(4, |byte| *byte == b' ');
-        let mut text = || std::str::from_utf8(words.next()?).ok();
+        let mut fields = part.splitn(4, |byte| *byte == b' ');
+        let mut text = || std::str::from_utf8(fields.next()?).ok();
         let inode = text()?.parse().ok()?;
         let time = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
-        Some((PathBuf::from(OsStr::from_bytes(words.next()?)), (inode, time)))
+        Some((PathBuf::from(OsStr::from_bytes(fields.next()?)), (inode, time)))
     };
     parts.map(entry).collect()
 }
@@ -182,18 +182,18 @@ impl Bases {
     fn parse(bytes: &[u8]) -> Option<HashMap<PathBuf, CarriedStart>> {
         let mut parts = bytes.strip_suffix(b"\0\0")?.split(|byte| *byte == 0);
         let head = parts.next()?;
-        let tells_hiding = match head {
+        let records_hiding = match head {
             _ if head == BASES => true,
             _ if head == BASES_1 => false,
             _ => return None,
         };
         let entry = |part: &[u8]| {
-            let mut words = part.splitn(if tells_hiding { 4 } else { 3 }, |byte| *byte == b' ');
-            let mut text = || std::str::from_utf8(words.next()?).ok();
+            let mut fields = part.splitn(if records_hiding { 4 } else { 3 }, |byte| *byte == b' ');
+            let mut text = || std::str::from_utf8(fields.next()?).ok();
             let start = Time { seconds: text()?.parse().ok()?, nanoseconds: text()?.parse().ok()? };
-            // Where it is not told it may have: an earlier start is the safe one.
-            let hides = !tells_hiding || text()?.parse::<u8>().ok()? != 0;
-            Some((PathBuf::from(OsStr::from_bytes(words.next()?)), CarriedStart { start, hides }))
+            // An old list does not say; assuming that it hides gives an earlier start, which is safe.
+            let hides = !records_hiding || text()?.parse::<u8>().ok()? != 0;
+            Some((PathBuf::from(OsStr::from_bytes(fields.next()?)), CarriedStart { start, hides }))
         };
         parts.map(entry).collect()
     }
@@ -276,8 +276,8 @@ impl Overlay {
 
 /// Whether an entry of the project changed after the start.
 ///
-/// The times of a directory move with its entries, so that only being moved itself, or given other permissions, is
-/// told: it sets the ctime without the mtime.
+/// The times of a directory change with its entries, so only a move or a change of permissions of the directory itself
+/// counts: these set the ctime without the mtime.
 pub(super) fn changed_after(start: Option<Time>, status: &Status) -> bool {
     let Some(start) = start else { return true };
     // Equal is before: the clock of files ticks in milliseconds, and the agent starts later than that.

@@ -24,7 +24,7 @@ use crate::workspace::overlay::{LayersError, Overlay};
 const LARGEST_FILE: u64 = 64 << 20;
 const BRANCHES: &[u8] = b"refs/heads/";
 
-/// What becomes a branch.
+/// A request to make a branch of the agent's commits.
 #[derive(Debug, Clone)]
 pub struct BranchRequest<'request> {
     /// The name of the branch, without `refs/heads/`.
@@ -39,12 +39,12 @@ pub struct BranchRequest<'request> {
     pub mode: ApplyMode,
 }
 
-/// What became of it.
+/// The outcome of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Branched {
     /// The branch is there, or would be.
     Made(NewBranch),
-    /// It is not, for these reasons.
+    /// The branch was not made, for these reasons.
     Refused(Vec<Refused>),
     /// There are several refs that could be meant, by how they are named on the command line.
     Several(Vec<PathBuf>),

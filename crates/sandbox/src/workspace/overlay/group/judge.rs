@@ -1,4 +1,4 @@
-//! What keeps a group from being written, before any of its files is looked at.
+//! Reasons not to write a group, found before any of its files is looked at.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -44,7 +44,7 @@ impl Group<'_> {
         self.request.on_conflict_at(&file) == OnConflict::Overwrite
     }
 
-    /// Refs that both sides moved, and that nobody said to write over; and commits of which something is missing.
+    /// Refs that both sides moved and that the user did not choose to overwrite, and commits with missing objects.
     fn moved(&self, found: &Found) -> Vec<Refused> {
         let moved = found.states.moved().into_iter().filter(|name| !self.is_taken(found, name));
         let moved = moved.map(|name| Refused {
@@ -105,7 +105,7 @@ impl Group<'_> {
         (!said).then_some(Refused { path: named, why: RefusedBecause::DeletesRepository })
     }
 
-    /// Refs, and the index, that would bring what this machine executes, or lose commits, and that nobody said yes to.
+    /// Refs, and the index, that would bring files that this machine executes, or lose commits, without consent.
     fn unconsented(&self, found: &Found) -> Vec<Refused> {
         let (label, changes) = (self.kept.label_of(found), &found.states.changes);
         let consent = &self.request.consent.to;

@@ -1,5 +1,5 @@
-//! What git wrote to a repository, which is written together or not at all: a ref, its commits, the index and the files that
-//! they name.
+//! A group: everything that git wrote to a repository (refs, commits, the index and the files that they name), which is
+//! applied together or not at all.
 
 mod branch;
 mod judge;
@@ -34,7 +34,7 @@ struct Member {
     forced: bool,
     /// What is written instead of the agent's version.
     merged: Option<Merged>,
-    /// Whether it is a directory that goes with the group and is no part of it.
+    /// Whether it is a directory that is removed with the group without being part of it.
     along: bool,
 }
 
@@ -60,7 +60,7 @@ struct Ready {
 }
 
 impl Kept {
-    /// Writes the group of a repository; whether it was. `held` are the repositories that were not.
+    /// Writes the group of a repository; returns whether it was written. `held` are the repositories that were not.
     pub(super) fn apply_group(
         &self,
         opened: &Opened,
@@ -199,7 +199,7 @@ impl Group<'_> {
                 if !transaction::is_interrupted(&kept.overlays[0]) {
                     kept.overlays.iter().try_for_each(Overlay::end_apply)?;
                 }
-                // If not all of it could be undone, the note tells where to look.
+                // If not all of it could be undone, the note says where to look.
                 return Ok(false);
             }
         }
@@ -246,7 +246,7 @@ fn directories_that_stay(opened: &Opened, members: &mut Vec<Member>, applied: &[
     let stay = members.extract_if(.., |member| {
         let Member { tree, change, before, .. } = member;
         let before = before.as_ref().filter(|_| removes(change.kind));
-        // What cannot be read is not known to be empty.
+        // A directory that cannot be read is not known to be empty.
         let stays = !emptied(&opened.layers[*tree], &change.path, before, &going[*tree]).unwrap_or(false);
         if stays {
             going[*tree].remove(&change.path);

@@ -1,4 +1,4 @@
-//! Writing what is kept: first what goes with no commit, then one repository after the other, the deepest first.
+//! Applies kept changes: first those that belong to no commit, then one repository after the other, the deepest first.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -119,7 +119,7 @@ impl Kept {
     }
 }
 
-/// Tells what belongs to the repositories that are written; gives the rest.
+/// Sorts changes by the repositories that are written; returns the rest.
 fn sort(opened: &Opened, tree: usize, sorted: &mut [Option<Sorted>]) -> Vec<Change> {
     let mut alone = Vec::new();
     let Changes { changes, unseen } = &opened.changes[tree];

@@ -38,7 +38,7 @@ pub struct Kept {
 /// What is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeptChanges {
-    /// Changes to files, those of the repository left out that are told as commits. A path of a repository elsewhere is
+    /// Changes to files, without those of repositories that are listed as commits. A path of a repository elsewhere is
     /// absolute.
     pub files: Vec<Change>,
     /// What happened to repositories, the project's own first.
@@ -130,8 +130,9 @@ impl Kept {
         Ok(recovered)
     }
 
-    /// Takes out of the layers what says nothing: indexes that say what they said when the run began, or what the project's say,
-    /// because git writes one anew for a mere `git status`; refs that are all as the project has them; files that are the same.
+    /// Removes entries from the layers that change nothing: indexes with the content that they had when the run began, or that
+    /// the project's have, because git rewrites one for a mere `git status`; refs that match the project's; files that are the
+    /// same.
     pub(super) fn drop_same(&self) -> Result<(), LayersError> {
         let main = Place::find(&self.overlays);
         for (tree, overlay) in self.overlays.iter().enumerate() {
@@ -310,7 +311,7 @@ impl Kept {
         }
     }
 
-    /// Removes what says nothing from the layers, so that they are empty when nothing is kept.
+    /// Removes entries that change nothing from the layers, so that they are empty when nothing is kept.
     fn prune(&self) -> Result<(), LayersError> {
         self.overlays.iter().try_for_each(Overlay::prune)
     }
@@ -334,7 +335,7 @@ impl Overlay {
         }
         let upper = Directory::open(&self.upper())?;
         while let Some(path) = pending.pop() {
-            // What cannot be entered is told elsewhere.
+            // Directories that cannot be opened are reported by the comparison of the layers.
             let Ok(directory) = upper.directory(&path) else { continue };
             directory.entries(|name, kind| {
                 match kind {

@@ -11,7 +11,7 @@ use crate::workspace::overlay::repositories::{Presence, Repository, States};
 use crate::workspace::overlay::{LayersError, Overlay};
 use belljar_class::Class;
 
-/// Notes of git that matter to nobody once it is done.
+/// Files that git needs only while a command runs.
 const SCRATCH: [&str; 4] = ["COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD", "gc.log"];
 
 /// A list of the refs that git makes for others to fetch.
@@ -43,7 +43,7 @@ pub(in crate::workspace::overlay) enum Part {
     Alone,
     /// An object, or something beside them.
     Object,
-    /// Of no use to anybody.
+    /// A leftover of a finished git command, which is not applied.
     Scratch,
     /// A file of refs, which are written by name.
     Ref,

@@ -138,7 +138,7 @@ impl Overlay {
         let failed = |cause| LayersError::Starts { path: path.clone(), cause };
         remove_if(&notes, |file| file.starts_with(&name)).map_err(failed)?;
         for top in &refs.tops {
-            // One that cannot be read is told when it is compared.
+            // An index that cannot be read is reported when it is compared.
             let index = files.read(&top.join("index"), LARGEST_INDEX).ok().flatten().unwrap_or_default();
             let file = notes.join(format!("{name}.{}.index", name_of(top)));
             replace(&file, &index).map_err(failed)?;

@@ -35,7 +35,7 @@ pub(in crate::workspace::overlay) struct TreeState {
     pub after: Index,
     /// Paths that the agent's index has in another way.
     pub staged: BTreeSet<PathBuf>,
-    /// Paths that a checkout of the new HEAD writes; `None` where that cannot be told.
+    /// Paths that a checkout of the new HEAD writes; `None` if that is not known.
     pub checked_out: Option<BTreeSet<PathBuf>>,
 }
 
@@ -47,7 +47,7 @@ impl TreeState {
 }
 
 pub(in crate::workspace::overlay) struct States {
-    /// The refs as they were; `None` where there is no note of them, so that nothing counts as unchanged.
+    /// The refs as they were; `None` if they were not noted, so that nothing counts as unchanged.
     pub base: Option<Refs>,
     pub now: Refs,
     /// What the agent's git said.
@@ -57,7 +57,7 @@ pub(in crate::workspace::overlay) struct States {
     pub hash: HashLength,
     pub trees: Vec<TreeState>,
     pub changes: RepositoryChanges,
-    /// An object that new commits lead to, and that is nowhere.
+    /// An object that new commits need and that is missing.
     pub missing: Option<String>,
     pub presence: Presence,
 }
@@ -131,7 +131,8 @@ impl States {
             && known(&self.after)
     }
 
-    /// Refs that both sides moved, in different ways. Without a note of the start nobody knows, and the files are compared.
+    /// Refs that both sides moved, in different ways. Without a note of the start this is not known, and the files are
+    /// compared.
     pub(in crate::workspace::overlay) fn moved(&self) -> Vec<&Vec<u8>> {
         let States { now, after, .. } = self;
         let base = self.base.as_ref().unwrap_or(now);

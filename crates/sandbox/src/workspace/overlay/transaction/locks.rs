@@ -12,12 +12,12 @@ use crate::workspace::overlay::layers::Layers;
 use crate::workspace::place::Placing;
 use crate::workspace::removal::{absent_is_fine, opened};
 
-/// What our locks hold, so that they are told from git's.
+/// The content of our locks, which distinguishes them from git's.
 const SIGNATURE: &[u8] = b"belljar apply\n";
 
 pub(super) fn take_lock(layers: &Layers, path: &Path) -> Result<(), RefusedBecause> {
     let (parent, name) = match layers.lower.parent(path) {
-        // Where there is no directory there is nothing to lock.
+        // Without the directory there is nothing to lock.
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
         answer => answer.map_err(failed)?,
     };
@@ -55,7 +55,7 @@ pub(super) fn release_lock(layers: &Layers, path: &Path) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Removes our locks of what was in a directory that goes: where it was nobody can lock anything any more.
+/// Removes our locks in a directory that is about to be removed: without the directory git cannot lock there either.
 pub(super) fn release_locks_in(layers: &Layers, directory: &Path) -> Result<(), Errno> {
     let mut names = Vec::new();
     match layers.lower.root().directory(directory) {

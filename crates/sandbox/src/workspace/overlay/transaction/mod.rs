@@ -5,8 +5,8 @@
 //! done. If one fails, or the process ends, the steps are undone: at once, or by the next command that looks at the changes.
 //! Once the journal says that all is done, the rest is tidying up.
 //!
-//! A journal that cannot be read stops everything: without it nobody knows which of two versions is the user's. It stays until
-//! every step is undone. What the user changed after an interruption stays as it is, and both versions are kept.
+//! A journal that cannot be read stops everything: without it, it is not known which of two versions is the user's. It
+//! stays until every step is undone. What the user changed after an interruption stays, and both versions are kept.
 
 mod locks;
 mod undo;
@@ -134,7 +134,7 @@ fn lock((tree, path): &(usize, PathBuf)) -> JournalStep {
     JournalStep { tree: *tree, deed, forced, beside, mark, path: path.clone() }
 }
 
-/// Directories that are removed: nothing may be moved aside in them.
+/// Directories that are removed: no file may get its temporary name in them.
 type Going = BTreeSet<(usize, PathBuf)>;
 
 fn going(steps: &[Step]) -> Going {
@@ -174,7 +174,7 @@ fn stage(layers: &[Layers], step: &Step) -> Result<JournalStep, RefusedBecause> 
     };
     match act {
         Act::Delete { before } => {
-            Ok(note(JournalAct::Delete, Placing::aside(before).map_err(place_failed)?, None))
+            Ok(note(JournalAct::Delete, Placing::temporary_name(before).map_err(place_failed)?, None))
         }
         Act::RemoveDirectory => {
             let now = own.lower.status(path).map_err(failed)?;
@@ -252,11 +252,11 @@ fn commit(
     let (parent, name) = own.lower.parent(path).map_err(failed)?;
     match act {
         Act::Delete { before } => {
-            // What is moved aside in a directory that goes would keep it from going.
+            // A temporary file in a directory that is to be removed would prevent the removal.
             let stays = |above: &&Path| !going.contains(&(*tree, above.to_path_buf()));
             let above = path.ancestors().skip(1).find(stays).ok_or(RefusedBecause::NotBelow)?;
-            let aside = own.lower.root().passage(above).map_err(failed)?;
-            Placing::new(parent, name).move_aside(&aside, &noted.beside, before).map_err(place_failed)
+            let temporary = own.lower.root().passage(above).map_err(failed)?;
+            Placing::new(parent, name).move_away(&temporary, &noted.beside, before).map_err(place_failed)
         }
         Act::RemoveDirectory => {
             release_locks_in(own, path).map_err(failed)?;

@@ -126,9 +126,9 @@ fn git_waits_for_a_group() {
     belljar_testkit::require!(Git);
     let (place, overlays, layers, steps) = ground();
     let project = place.path().join("project");
-    let git = |words: &[&str]| {
+    let git = |arguments: &[&str]| {
         let mut command = std::process::Command::new("git");
-        command.args(["-c", "user.name=U", "-c", "user.email=u@x"]).args(words).current_dir(&project);
+        command.args(["-c", "user.name=U", "-c", "user.email=u@x"]).args(arguments).current_dir(&project);
         command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null").output().unwrap()
     };
     assert!(git(&["init", "-q"]).status.success() && git(&["add", "."]).status.success());
@@ -309,7 +309,7 @@ fn an_undo_leaves_directories_of_the_user() {
     assert!(own.is_dir() && names(&own).is_empty());
 }
 
-/// Without the journal nobody knows whose version is whose.
+/// Without the journal it is not known which version is the user's.
 #[test]
 fn a_journal_that_cannot_be_read_stops_everything() {
     let (place, overlays, layers, steps) = various();

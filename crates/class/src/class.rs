@@ -1,4 +1,4 @@
-//! What kind of change an entry is.
+//! The class of an entry: what it means for the host.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,10 +8,10 @@ use super::links::{Leads, follow};
 use super::matching::{self, GitTop, Hit};
 use super::table::{GIT_POINTER, Grade, SET_ID, USED_OUTSIDE};
 
-/// What a link in a git directory does.
+/// Why links in a git directory are of the class.
 pub const LINK_IN_GIT: &str = "git writes to where it leads";
 
-/// What an entry is, for its class.
+/// The type of an entry, as far as its class depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file.
@@ -22,7 +22,7 @@ pub enum EntryKind {
     Directory,
     /// A symbolic link with this text.
     Symlink(PathBuf),
-    /// Something that is neither.
+    /// A device, a pipe or a socket.
     Special(SpecialKind),
 }
 
@@ -37,7 +37,7 @@ pub enum SpecialKind {
     CharacterDevice,
     /// A block device.
     BlockDevice,
-    /// Unknown to the kernel.
+    /// A type that the file system does not report.
     Unknown,
 }
 
@@ -50,7 +50,7 @@ pub enum Class {
     HostExecuted {
         /// How it is treated.
         grade: Grade,
-        /// What would run it.
+        /// What would run it, and when.
         why: &'static str,
     },
     /// A link that leads out of the tree.
@@ -60,14 +60,14 @@ pub enum Class {
     },
     /// A device, a pipe or a socket.
     Special {
-        /// Which.
+        /// The type of special file.
         kind: SpecialKind,
     },
 }
 
 /// What a class depends on beyond the entry itself.
 pub trait TreeFacts {
-    /// Whether the directory holds what makes git obey it.
+    /// Whether git would treat the directory as a git directory.
     fn is_git_directory(&self, directory: &Path) -> bool;
     /// The text of the link at this path, if there is one.
     fn link_target(&self, path: &Path) -> Option<PathBuf>;
@@ -75,7 +75,7 @@ pub trait TreeFacts {
     fn aliases(&self) -> &[Alias] {
         &[]
     }
-    /// Files that are used outside because somebody named them.
+    /// Files that the manifest, or a git configuration elsewhere, names to be used outside.
     fn named(&self) -> &[PathBuf] {
         &[]
     }
@@ -90,7 +90,7 @@ pub struct Alias {
     pub leads_to: PathBuf,
 }
 
-/// Nothing but the path is known.
+/// Facts of a tree of which only paths are known.
 #[derive(Debug, Clone, Copy)]
 pub struct NamesOnly;
 
@@ -190,7 +190,7 @@ pub(super) fn tops(names: &[&[u8]], facts: &dyn TreeFacts) -> Vec<GitTop> {
     tops
 }
 
-/// The class that asks for more.
+/// The stricter of two classes.
 #[must_use]
 pub fn stronger(one: Class, other: Class) -> Class {
     if rank(&other) > rank(&one) { other } else { one }

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 /// A place that a configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// What git does with it.
+    /// How git uses it.
     pub what: What,
-    /// As it is written.
+    /// The path as written.
     pub path: PathBuf,
 }
 
-/// What git does with it.
+/// How git uses a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// Runs the hooks in it. Relative to the work tree.
@@ -126,13 +126,14 @@ fn with_spaces(line: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The words of a line that may be programs or scripts of the tree.
+/// The arguments of a command line that may be programs or scripts of the tree.
 fn programs(line: &[u8]) -> Vec<Named> {
     let line = line.trim_ascii();
     let first = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
-    let words = path_words(line).into_iter();
-    let words = words.filter(|word| word != first || word.contains(&b'/'));
-    words.map(|word| Named { what: What::Program, path: PathBuf::from(OsStr::from_bytes(&word)) }).collect()
+    let arguments = path_words(line).into_iter();
+    let arguments = arguments.filter(|argument| argument != first || argument.contains(&b'/'));
+    let program = |argument: Vec<u8>| PathBuf::from(OsStr::from_bytes(&argument));
+    arguments.map(|argument| Named { what: What::Program, path: program(argument) }).collect()
 }
 
 #[cfg(test)]

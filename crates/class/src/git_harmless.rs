@@ -57,11 +57,11 @@ enum Value {
     Address,
     /// Where the git directory of a submodule says that its work tree is. git takes relative programs from there.
     WorkTree,
-    /// Whether there is no work tree. git takes relative programs from wherever it is started then.
+    /// Whether the repository is bare. In a bare one, git runs relative programs from the directory that it is started in.
     Bare,
 }
 
-/// What the part in quotes may be. git hands names of remotes to other programs as words of their own.
+/// What the part in quotes may be. git passes names of remotes to other programs as arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     None,
@@ -166,7 +166,7 @@ const HARMLESS: &[(&str, Part, Value, &[&str])] = &[
 /// Whether `new` may take the place of `current`, the configuration of the git directory at this path of the tree.
 ///
 /// # Errors
-/// Says why not.
+/// Returns why not.
 pub fn may_replace(current: Option<&[u8]>, new: &[u8], git_directory: &Path) -> Result<(), Unfit> {
     let new = git_settings_strict(new).ok_or(Unfit::Unclear)?;
     let current = git_settings(current.unwrap_or_default());
@@ -228,7 +228,7 @@ fn is_visible(text: &[u8]) -> bool {
     !text.iter().any(u8::is_ascii_control)
 }
 
-/// What a shell could take for more than a part of a word.
+/// Characters with a meaning to a shell.
 const SHELL: &[u8] = b"$`;&|<>\"'\\";
 
 /// Whether a text can only be a name: what git allows in a ref but for what a shell or a program's options could be. A name
@@ -275,7 +275,7 @@ fn is_refspec(spec: &[u8]) -> bool {
     spec.split(|byte| *byte == b':').count() <= 2 && spec.split(|byte| *byte == b':').all(side)
 }
 
-/// Whether git reads it as no.
+/// Whether git reads the value as false.
 fn is_false(value: &[u8]) -> bool {
     value.is_empty() || [&b"false"[..], b"no", b"off", b"0"].iter().any(|no| value.eq_ignore_ascii_case(no))
 }

@@ -1,4 +1,4 @@
-//! Settings that run nothing and still decide where the user's next push goes, or what the next fetch brings.
+//! Settings that run nothing and still decide where the user's next push goes, or what the next fetch gets.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::git_settings::{GitSetting, git_settings};
 /// A setting of a git configuration that has other values than before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirected {
-    /// As git calls it, such as `remote.origin.url`.
+    /// The name of the setting in git, such as `remote.origin.url`.
     pub setting: String,
     /// Whether it had a value before.
     pub was_set: bool,
@@ -15,7 +15,7 @@ pub struct Redirected {
     pub values: Vec<String>,
 }
 
-/// What of that kind differs between two texts of a configuration.
+/// Returns the settings of that kind that differ between two texts of a configuration.
 #[must_use]
 pub fn redirected(before: &[u8], after: &[u8]) -> Vec<Redirected> {
     let (before, after) = (directing(before), directing(after));

@@ -12,7 +12,7 @@ pub struct GitSetting {
     pub subsection: Option<Vec<u8>>,
     /// The key in small letters.
     pub key: Vec<u8>,
-    /// Nothing where there is no `=`, which means true.
+    /// The value; `None` without a `=`, which means true.
     pub value: Option<Vec<u8>>,
 }
 
@@ -23,12 +23,12 @@ impl GitSetting {
         self.section == section.as_bytes() && self.subsection.is_none() && self.key == key.as_bytes()
     }
 
-    /// As git calls it.
+    /// The full name, as git writes it.
     #[must_use]
     pub fn name(&self) -> String {
-        let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let part = self.subsection.as_deref().map(|part| format!("{}.", words(part))).unwrap_or_default();
-        format!("{}.{part}{}", words(&self.section), words(&self.key))
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let part = self.subsection.as_deref().map(|part| format!("{}.", text(part))).unwrap_or_default();
+        format!("{}.{part}{}", text(&self.section), text(&self.key))
     }
 }
 
@@ -39,7 +39,7 @@ pub fn git_settings(text: &[u8]) -> Vec<GitSetting> {
     Reader { text, at: 0, faulty: false }.settings()
 }
 
-/// The same; nothing where git would stop, or where readers and versions of git are known to disagree.
+/// The same; `None` if git would stop, or if readers and versions of git are known to disagree.
 #[must_use]
 pub fn git_settings_strict(text: &[u8]) -> Option<Vec<GitSetting>> {
     let odd = |byte: &u8| byte.is_ascii_control() && !matches!(byte, b'\t' | b'\n');
@@ -261,12 +261,12 @@ mod tests {
     use std::process::{Command, Stdio};
 
     fn shown(text: &[u8]) -> Vec<String> {
-        let words = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let one = |setting: GitSetting| {
             let GitSetting { section, subsection, key, value } = setting;
-            let subsection = subsection.map(|part| format!(".{}", words(&part))).unwrap_or_default();
-            let value = value.map(|value| format!("={}", words(&value))).unwrap_or_default();
-            format!("{}{subsection}.{}{value}", words(&section), words(&key))
+            let subsection = subsection.map(|part| format!(".{}", text(&part))).unwrap_or_default();
+            let value = value.map(|value| format!("={}", text(&value))).unwrap_or_default();
+            format!("{}{subsection}.{}{value}", text(&section), text(&key))
         };
         git_settings(text).into_iter().map(one).collect()
     }

@@ -1,8 +1,8 @@
-//! What a guard holds back while a run lasts: the guarded part of the class, by the place and the kind of what would be
-//! there.
+//! Decides what the guard holds back while a run lasts: the guarded part of the class, by the path and the type of the
+//! entry that would be created.
 //!
-//! Links are judged as what they could stand in for; where they lead is for the caller to find out. What is
-//! only watched is not held back.
+//! Links are judged as the entries that they could stand in for; the caller has to find out where they lead. Entries
+//! that are only watched are not held back.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use super::class::{LINK_IN_GIT, TreeFacts, tops};
 use super::matching::{self, Extent, GitTop};
 use super::table::{CONFIG, GIT_POINTER, Grade, USED_OUTSIDE};
 
-/// What git writes before it renames it over a configuration. Whoever can write to that of the host's git writes the
-/// configuration.
+/// Files that git writes and then renames over a configuration. A program that can write to the lock of the host's git
+/// can write the configuration.
 const CONFIG_LOCKS: [&str; 2] = ["config.lock", "config.worktree.lock"];
 
 /// Where git's own probe leads (`create_default_files` of git 2.47, `git_fs_path_supports_symlinks` of libgit2).
 const PROBE: &[u8] = b"testing";
 
-/// What would be at a place.
+/// The type of entry that would be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Making {
     /// A file, a pipe or a socket.
@@ -47,12 +47,12 @@ impl Making {
     }
 }
 
-/// Something that is held back.
+/// Why an entry is held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// What would run it.
+    /// What would run it, and when.
     pub why: &'static str,
-    /// What of its content could make it harmless.
+    /// The content with which it is let through.
     pub unless: Unless,
 }
 
@@ -92,7 +92,7 @@ pub fn held(relative: &Path, making: Making, around: &dyn TreeFacts) -> Option<H
     let lock =
         around.aliases().iter().any(|alias| is_config(&alias.place) && is_lock_of(relative, &alias.leads_to));
     let lock = (lock && making != Making::Directory).then_some(Held { why: CONFIG, unless: Unless::Never });
-    // What only its own content can excuse comes last.
+    // Entries that their content can make harmless come last.
     through.chain(leads).chain(named).chain(lock).next().or_else(|| held_at(relative, making, around))
 }
 
@@ -171,8 +171,8 @@ fn held_link(names: &[&[u8]], making: Making, around: &dyn TreeFacts) -> Option<
     Some(Held { why, unless: Unless::Never })
 }
 
-/// Whether git, or libgit2, tries here whether it can make links. They remove the link at once; one that stays is none that git
-/// writes to.
+/// Whether git, or libgit2, makes a link here to find out whether it can. They remove it at once; if it stays, git does
+/// not write through it.
 fn is_probe(names: &[&[u8]], tops: &[GitTop]) -> bool {
     let is_random = |rest: &[u8]| rest.len() == 6 && rest.iter().all(u8::is_ascii_alphanumeric);
     let probes = |name: &&[u8]| {

@@ -1,8 +1,8 @@
 //! The class of files that a host executes later: which names, which contents, and why.
 //!
-//! Pure. The caller says what lies around an entry ([`TreeFacts`]); nothing is read here. The guard inside the
-//! sandbox, the scan before and after a run, `diff` and `apply` all ask this crate, so that a file is of the class for
-//! all of them or for none.
+//! Pure: the caller describes the tree around an entry ([`TreeFacts`]), and nothing is read here. The guard inside the
+//! sandbox, the scan before and after a run, `diff` and `apply` all use this crate, so that they agree on the class of
+//! every file.
 
 mod class;
 mod git_config;

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::class::TreeFacts;
 
-/// As many as the kernel follows.
+/// The most links that the kernel follows in one path.
 const HOPS: usize = 40;
 
 /// Where a link leads.
@@ -32,7 +32,7 @@ pub fn follow(relative: &Path, target: &Path, facts: &dyn TreeFacts) -> Leads {
     follow_noting(relative, target, facts, &mut Vec::new())
 }
 
-/// As [`follow`], and notes the places of the links on the way. Whoever changes one of them changes where this one leads.
+/// As [`follow`], and notes the links on the way: changing one of them changes where this one leads.
 pub fn follow_noting(
     relative: &Path,
     target: &Path,

@@ -1,10 +1,9 @@
 //! The files that a host executes later, as data.
 //!
 //! A file is of this class when the host runs it, or something it names, without being asked to run *it*: on
-//! `git status`, on `cd`, when a folder is opened or an agent started. Source code is not: that it runs is what
-//! building and testing means. Nor is text that an agent only reads, such as `CLAUDE.md`. Nor is `bin/`: projects keep
-//! their own scripts there, it is on no PATH by itself, and a rule that asks for a yes on every script teaches to
-//! say yes.
+//! `git status`, on `cd`, when a directory is opened in an editor or an agent is started. Source code is not: building
+//! and testing mean running it. Nor is text that an agent only reads, such as `CLAUDE.md`. Nor is `bin/`: projects keep
+//! their own scripts there, it is not on the PATH by itself, and a question about every script teaches users to say yes.
 //!
 //! Patterns match at any depth, by whole names, without regard to case (some file systems have none). `*` stands
 //! for a part of a name; a last `**` for a directory and everything in it; a first `<git>` for any git directory,
@@ -12,7 +11,7 @@
 
 use Grade::{Guarded, Watched};
 
-/// What the class means for a file.
+/// How files of the class are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Grade {
     /// Tools that an ordinary build runs write it: it stays writable in `direct`, is reported at the end, and needs
@@ -25,9 +24,9 @@ pub enum Grade {
 /// One line of the class.
 #[derive(Debug)]
 pub struct HostExecuted {
-    /// Which paths.
+    /// The paths it applies to.
     pub pattern: &'static str,
-    /// What it means for them.
+    /// How they are treated.
     pub grade: Grade,
     /// What would run them.
     pub why: &'static str,
@@ -65,11 +64,11 @@ pub(super) const CONFIG: &str =
     "git runs what it names: fsmonitor on status, filters, pagers, hooks elsewhere";
 const AGENT: &str = "the agent on the host runs the hooks and commands it names";
 const SERVERS: &str = "the agent on the host starts the servers it names";
-const EDITOR: &str = "the editor runs the tasks and programs it names when the folder is opened";
-const STARTUP: &str = "the tool runs it when it is started in this folder";
-const SHELL: &str = "the shell runs it, or what it names, on entering the folder";
+const EDITOR: &str = "the editor runs the tasks and programs it names when the directory is opened";
+const STARTUP: &str = "the tool runs it when it is started in this directory";
+const SHELL: &str = "the shell runs it, or what it names, on entering the directory";
 const MANAGER: &str = "the package manager runs the programs and scripts it names";
-const NIX: &str = "a shell that enters the folder with nix runs it; an ordinary part of a project";
+const NIX: &str = "a shell that enters the directory with nix runs it; an ordinary part of a project";
 const SHIM: &str = "it stands for a command on the PATH of scripts, editors and activated shells";
 const JJ: &str = "Jujutsu runs the programs and aliases it names";
 const SAPLING: &str = "Sapling runs the hooks and aliases it names on every command";
@@ -426,7 +425,7 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     watched(".profile", SHELL, &[".profile"], &["profile"]),
     watched(".zshrc", SHELL, &[".zshrc"], &["zshrc"]),
     watched(".zshenv", SHELL, &[".zshenv"], &["zshenv"]),
-    // Tools that run a file of the folder they are started in.
+    // Tools that run a file of the directory they are started in.
     guarded(".gdbinit", STARTUP, &[".gdbinit"], &["gdbinit"]),
     guarded(".lldbinit", STARTUP, &[".lldbinit"], &["lldbinit"]),
     guarded(".Rprofile", STARTUP, &[".Rprofile"], &["Rprofile"]),
@@ -520,7 +519,7 @@ pub const HOST_EXECUTED: &[HostExecuted] = &[
     ),
 ];
 
-/// What looks as if it belonged here, and why it is not of the class.
+/// Files that look as if they belonged to the class, and why they do not.
 pub const NOT_TAKEN: &[(&str, &str)] = &[
     ("gradlew, mvnw", "a script that runs when somebody runs it, as every script of a project"),
     (".github/workflows", "runs on another machine, after a push that shows the change"),
@@ -541,11 +540,11 @@ pub const LARGEST_CONFIG: u64 = 1 << 20;
 /// Files with this ending in a directory of hooks are examples; git runs none of them.
 pub const NEVER_RUN: &str = ".sample";
 
-/// A `.git` that is no directory points to one, and git obeys the configuration there.
+/// A `.git` file points to a git directory, and git uses the configuration there.
 pub const GIT_POINTER: &str = "git obeys the configuration where it points";
 
-/// A regular file with a set-id bit runs as its owner, whoever starts it.
-pub const SET_ID: &str = "whoever starts it runs as its owner";
+/// A regular file with a set-id bit runs with its owner's rights, whichever user starts it.
+pub const SET_ID: &str = "it runs with its owner's rights, whichever user starts it";
 
 /// A file that the user's manifest, or the configuration of a repository elsewhere, names.
 pub const USED_OUTSIDE: &str = "a manifest or git's configuration has it run or read outside";

@@ -33,7 +33,7 @@ pub const SHARED_FILE_MAX: u64 = 64 << 20;
 pub struct Entering {
     /// Its name inside, or the file and member that hold it.
     pub name: String,
-    /// Where it comes from, in a few words.
+    /// A short description of where it comes from.
     pub source: String,
     /// Why records cannot redact it, if that is known before the launch.
     #[serde(skip_serializing_if = "Option::is_none")]

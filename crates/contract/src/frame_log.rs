@@ -129,7 +129,7 @@ pub fn read_frames(text: &str, head: Digest) -> Result<Vec<FrameSeen>, String> {
             serde_json::from_str(line).map_err(|error| format!("frames.jsonl:{number}: {error}"))?;
         let session = session_of(&frame);
         let claim = match way.as_str() {
-            // What is no frame was noted as a flaw when it came.
+            // A line that is not a frame was recorded as a flaw when it arrived.
             "in" => Frame::from_value(frame).ok().and_then(|frame| claim_of_agent(&frame)),
             _ => claim_of_belljar(&frame),
         };

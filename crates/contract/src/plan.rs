@@ -253,7 +253,7 @@ impl RunValue {
 }
 
 impl EnvSource {
-    /// Where the value comes from, in a few words; never the value, unless it is a public constant.
+    /// A short description of where the value comes from; never the value, unless it is a public constant.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {

@@ -50,7 +50,7 @@ impl Unsearchable {
         }
     }
 
-    /// The reason in words.
+    /// The reason, for messages.
     #[must_use]
     pub fn describe(self) -> String {
         match self {

@@ -49,8 +49,8 @@ impl SshPublicKey {
     /// # Errors
     /// See [`SshPublicKeyError`].
     pub fn parse(line: &str) -> Result<Self, SshPublicKeyError> {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(written), Some(encoded)) = (words.next(), words.next()) else {
+        let mut fields = line.split_ascii_whitespace();
+        let (Some(written), Some(encoded)) = (fields.next(), fields.next()) else {
             return Err(SshPublicKeyError::Form);
         };
         if encoded.len() > BLOB_MAX * 4 / 3 + 4 {

@@ -32,7 +32,7 @@ pub struct SyntheticAddress {
 /// All synthetic addresses of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyntheticAddresses {
-    pub addresses: Vec<Door>,
+    pub addresses: Vec<SyntheticAddress>,
 }
 
 impl SyntheticAddresses {

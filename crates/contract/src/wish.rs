@@ -162,10 +162,10 @@ impl Wishes {
             "files or directories",
             "hosts",
         ]);
-        let words = names.zip(counts).filter(|(_, count)| *count > 0);
-        let words =
-            words.map(|((one, many), count)| format!("{count} {}", if count == 1 { one } else { many }));
-        words.collect::<Vec<_>>().join(", ")
+        let counted = names.zip(counts).filter(|(_, count)| *count > 0);
+        let counted =
+            counted.map(|((one, many), count)| format!("{count} {}", if count == 1 { one } else { many }));
+        counted.collect::<Vec<_>>().join(", ")
     }
 
     /// The wishes, most dangerous first.

@@ -23,7 +23,7 @@ const EVENTS: &str = "events.jsonl";
 #[derive(Debug)]
 pub struct RunReader<'a> {
     directory: AbsPath,
-    /// Files of the folder that were read and checked before.
+    /// Files of the directory that were read and checked before.
     kept: Option<&'a BTreeMap<String, KeptFile>>,
 }
 
@@ -60,7 +60,7 @@ impl RunReader<'static> {
 }
 
 impl<'a> RunReader<'a> {
-    /// A reader of a folder of which these files were read before.
+    /// A reader of a directory of which these files were read before.
     pub(crate) fn with_kept(directory: AbsPath, kept: &'a BTreeMap<String, KeptFile>) -> Self {
         Self { directory, kept: Some(kept) }
     }
@@ -69,7 +69,7 @@ impl<'a> RunReader<'a> {
         self.kept?.get(name)
     }
 
-    /// A file of the folder; `None` when there is none, or a longer one.
+    /// A file of the directory; `None` if it does not exist or is longer than `limit`.
     ///
     /// # Errors
     /// When it cannot be read.

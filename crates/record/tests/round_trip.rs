@@ -121,7 +121,7 @@ fn secrets_do_not_reach_the_disk() {
     stderr.write_all(b"ter2 is wrong").unwrap();
     stderr.flush().unwrap();
     let directory = writer
-        .finish(2, RunStatus::NotStarted { why: "hunter2 is no command".to_owned() }, Metrics::default())
+        .finish(2, RunStatus::NotStarted { why: "hunter2 is not a command".to_owned() }, Metrics::default())
         .unwrap();
     for entry in fs::read_dir(&directory).unwrap() {
         let path = entry.unwrap().path();

@@ -51,11 +51,11 @@ pub fn render_proof(proof: &Proof, style: Style) -> String {
 }
 
 /// A control that works is not shown as "open".
-fn shown(sight: &ProbeOutcome, verdict: Verdict) -> &'static str {
-    match (verdict, sight) {
+fn shown(outcome: &ProbeOutcome, verdict: Verdict) -> &'static str {
+    match (verdict, outcome) {
         (Verdict::Works | Verdict::Broken, ProbeOutcome::Open { .. }) => "works",
         (Verdict::Works | Verdict::Broken, ProbeOutcome::Closed { .. }) => "fails",
-        _ => sight.word(),
+        _ => outcome.word(),
     }
 }
 

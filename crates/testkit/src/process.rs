@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outputs_and_status_are_told() {
+    fn outputs_and_status_are_returned() {
         let mut command = Command::new("sh");
         let finished = run_within(
             command.args(["-c", "echo out; echo err >&2; read x; exit 3"]),

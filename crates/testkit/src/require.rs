@@ -250,20 +250,20 @@ impl UnmetPrerequisite {
 struct Promised(Vec<Prerequisite>);
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{REQUIRE_VAR}: `{word}` is not a prerequisite; known are all, {}", known())]
+#[error("{REQUIRE_VAR}: `{name}` is not a prerequisite; known are all, {}", known())]
 struct UnknownPromise {
-    word: String,
+    name: String,
 }
 
 impl Promised {
     fn parse(list: &str) -> Result<Self, UnknownPromise> {
         let mut promised = Vec::new();
-        for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            let named = |prerequisite: &&Prerequisite| prerequisite.name().eq_ignore_ascii_case(word);
+        for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            let named = |prerequisite: &&Prerequisite| prerequisite.name().eq_ignore_ascii_case(name);
             match Prerequisite::ALL.iter().find(named) {
                 Some(prerequisite) => promised.push(*prerequisite),
-                None if word.eq_ignore_ascii_case("all") => promised.extend(Prerequisite::ALL),
-                None => return Err(UnknownPromise { word: word.to_owned() }),
+                None if name.eq_ignore_ascii_case("all") => promised.extend(Prerequisite::ALL),
+                None => return Err(UnknownPromise { name: name.to_owned() }),
             }
         }
         Ok(Self(promised))

@@ -30,7 +30,7 @@ const SKIPPED: &str = "SKIPPED require::needs_the_agent : needs Agent: \
     BELLJAR_TEST_AGENT names /nonexistent/agent, which is not a file\n";
 
 #[test]
-fn a_missing_prerequisite_skips_the_test_in_plain_sight() {
+fn a_missing_prerequisite_skips_the_test_visibly() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("skipped");
     let log_path = log.to_str().unwrap();

@@ -158,7 +158,7 @@ impl Fault {
         Self { message: message.into(), label: String::new(), help: None }
     }
 
-    /// The same with words at the underline.
+    /// The same with a text at the underline.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
@@ -174,22 +174,22 @@ impl Fault {
 }
 
 /// `a`, `b` and `c`, quoted.
-pub fn list<T: Display>(words: &[T]) -> String {
-    joined(words, "and")
+pub fn list<T: Display>(items: &[T]) -> String {
+    joined(items, "and")
 }
 
 /// `a`, `b` or `c`, quoted.
-pub fn choices<T: Display>(words: &[T]) -> String {
-    joined(words, "or")
+pub fn choices<T: Display>(items: &[T]) -> String {
+    joined(items, "or")
 }
 
-fn joined<T: Display>(words: &[T], last_word: &str) -> String {
-    match words {
+fn joined<T: Display>(items: &[T], conjunction: &str) -> String {
+    match items {
         [] => "none".to_owned(),
         [only] => format!("`{only}`"),
         [front @ .., last] => {
-            let front: Vec<String> = front.iter().map(|word| format!("`{word}`")).collect();
-            format!("{} {last_word} `{last}`", front.join(", "))
+            let front: Vec<String> = front.iter().map(|item| format!("`{item}`")).collect();
+            format!("{} {conjunction} `{last}`", front.join(", "))
         }
     }
 }

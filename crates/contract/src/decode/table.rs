@@ -148,7 +148,7 @@ macro_rules! decode_table {
     (@key $field:ident $key:literal) => { $key };
 }
 
-/// Defines how a closed set of words is decoded.
+/// Defines how a closed set of values is decoded.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! decode_choice {

@@ -211,7 +211,7 @@ impl Frame {
     /// Parses a line.
     ///
     /// # Errors
-    /// When it is no JSON object, is nested too deeply or names a member twice.
+    /// When it is not a JSON object, is nested too deeply or names a member twice.
     pub fn parse(line: &str) -> Result<Self, FrameError> {
         let Unique(raw) =
             serde_json::from_str(line).map_err(|error| FrameError::Syntax { why: error.to_string() })?;

@@ -9,7 +9,7 @@ const LONGEST: usize = 8192;
 /// Why a path is refused where paths are compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathRefusal {
-    /// It is no path.
+    /// It does not begin with a slash.
     #[error("path must begin with `/`")]
     NoPath,
     /// It is too long.

@@ -27,7 +27,7 @@ const MAX_HEAD_BYTES: usize = 128 * 1024;
 /// An HTTP/2 connection that is silent for this long is checked with a ping.
 const HTTP2_PING: Duration = Duration::from_secs(30);
 
-/// Why there is no connection. The texts follow the name of the host.
+/// Why connecting failed. The texts follow the name of the host.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error("its name cannot be resolved ({0})")]

@@ -96,7 +96,7 @@ pub struct FoundCredential {
     pub expires: Option<SystemTime>,
 }
 
-/// Why there is no credential. The text is for the user, and contains nothing of a secret.
+/// Why no credential can be used. The text is for the user, and contains nothing of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelCredentialError {
     #[error(

@@ -12,7 +12,7 @@ use super::answer::{Answer, GatewayRequest, HangUp};
 /// Limit for the response, which should be a few words.
 const LONGEST: usize = 1 << 20;
 
-/// Why there is no response.
+/// Why the request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OwnRequestError {
     #[error("the model did not respond")]
@@ -29,7 +29,7 @@ pub enum OwnRequestError {
 /// Asks the model once and returns the text of its response.
 ///
 /// # Errors
-/// When there is no such text.
+/// When the response has no such text.
 pub async fn ask(answer: &dyn Answer, request: &Value) -> Result<String, OwnRequestError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 const HEAD_MAX: usize = PIECE;
 
-/// Why there is no response.
+/// Why the request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HostClientError {
     #[error("{host} cannot be reached at {address}")]

@@ -132,7 +132,7 @@ impl Exchange<'_> {
         let mut body = RequestBody::new(framing);
         let waits = !body.is_done()
             && buffer.is_empty()
-            && head.tokens("expect").iter().any(|word| word == "100-continue");
+            && head.tokens("expect").iter().any(|token| token == "100-continue");
         if waits && writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_err() {
             return Ok(AfterResponse::Reset);
         }

@@ -123,9 +123,9 @@ impl Head {
     /// The items of a comma-separated header, in lower case.
     pub fn tokens(&self, name: &str) -> Vec<String> {
         let values = self.values(name).map(|value| String::from_utf8_lossy(value).to_ascii_lowercase());
-        let words =
-            values.flat_map(|value| value.split(',').map(|word| word.trim().to_owned()).collect::<Vec<_>>());
-        words.filter(|word| !word.is_empty()).collect()
+        let tokens =
+            values.flat_map(|value| value.split(',').map(|token| token.trim().to_owned()).collect::<Vec<_>>());
+        tokens.filter(|token| !token.is_empty()).collect()
     }
 
     /// How the end of the body is determined.
@@ -153,13 +153,13 @@ impl Head {
     pub fn wants_upgrade(&self) -> bool {
         self.values("upgrade").next().is_some()
             || self.values("http2-settings").next().is_some()
-            || self.tokens("connection").iter().any(|word| word == "upgrade")
+            || self.tokens("connection").iter().any(|token| token == "upgrade")
     }
 
     /// Whether the client wants to keep the connection open.
     pub fn keeps_alive(&self) -> bool {
-        let words = [self.tokens("connection"), self.tokens("proxy-connection")].concat();
-        let says = |wanted: &str| words.iter().any(|word| word == wanted);
+        let tokens = [self.tokens("connection"), self.tokens("proxy-connection")].concat();
+        let says = |wanted: &str| tokens.iter().any(|token| token == wanted);
         match self.version {
             Version::Http11 => !says("close"),
             Version::Http10 => says("keep-alive") && !says("close"),

@@ -114,11 +114,11 @@ fn response_head(
         .get_all("connection")
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(',').map(|word| word.trim().to_ascii_lowercase()))
+        .flat_map(|value| value.split(',').map(|token| token.trim().to_ascii_lowercase()))
         .collect();
     for (name, value) in &parts.headers {
         let framing = name == "content-length" && sending != Sending::NoBody;
-        if framing || HOP_BY_HOP.contains(&name.as_str()) || named.iter().any(|word| word == name.as_str()) {
+        if framing || HOP_BY_HOP.contains(&name.as_str()) || named.iter().any(|token| token == name.as_str()) {
             continue;
         }
         head.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());

@@ -300,6 +300,6 @@ fn heard(mut output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
 /// A tool's output on one line, shortened.
 fn said(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes.get(..SAID_MAX).unwrap_or(bytes));
-    let words: Vec<&str> = text.split_whitespace().filter(|word| !word.chars().all(|c| c == '@')).collect();
-    words.join(" ").chars().filter(|c| !c.is_control()).collect()
+    let parts: Vec<&str> = text.split_whitespace().filter(|part| !part.chars().all(|c| c == '@')).collect();
+    parts.join(" ").chars().filter(|c| !c.is_control()).collect()
 }

@@ -143,8 +143,8 @@ fn covered(recorded: &Value, present: &Value, used: &[Normaliser]) -> Vec<&'stat
 
 /// The result block that a pointer leads into.
 fn result_at<'v>(document: &'v Value, pointer: &str) -> Option<&'v Value> {
-    let mut words = pointer.split('/').skip(1);
-    let (messages, message, content, block) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let mut parts = pointer.split('/').skip(1);
+    let (messages, message, content, block) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     if messages != "messages" || content != "content" {
         return None;
     }

@@ -143,14 +143,14 @@ impl Replay {
         report.unconsumed = left
             .map(|(_, exchange)| Unconsumed {
                 exchange: exchange.seq,
-                conversation: words(&exchange.conversation),
+                conversation: describe(&exchange.conversation),
             })
             .collect();
         report
     }
 }
 
-fn words(conversation: &ConversationKey) -> String {
+fn describe(conversation: &ConversationKey) -> String {
     match conversation {
         ConversationKey::Main => "main".to_owned(),
         ConversationKey::SubAgent { number, .. } => format!("sub-agent {number}"),
@@ -360,7 +360,7 @@ impl ReplayInner {
         is_sub_agent: bool,
     ) -> Drift {
         let conversation = match (conversation, is_sub_agent) {
-            (Some(key), _) => words(key),
+            (Some(key), _) => describe(key),
             (None, true) => "a sub-agent that was not recorded".to_owned(),
             (None, false) => "main".to_owned(),
         };

@@ -53,7 +53,7 @@ pub(super) fn answer(
         last_silence: ended_ms.saturating_sub(chunks.last().map_or(0, |(ms, _)| *ms)).min(LONGEST_SILENCE),
         broken: match end {
             ExchangeEnd::Complete => None,
-            // The client left the first time. It must not be told that the response was complete.
+            // The client left during the recording. The replay must not end the response as if it were complete.
             ExchangeEnd::Broken | ExchangeEnd::Left => Some(Broken::Close),
         },
     };

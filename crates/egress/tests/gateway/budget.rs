@@ -179,7 +179,7 @@ fn the_reservation_follows_the_real_input_once_it_is_known() {
     // Nothing is spent and 12.5 cents are reserved: a second request has to wait although it may cost little.
     let mut second = gateway.client();
     second.send(&post("/v1/messages", "", asking_for(1500).to_string().as_bytes()));
-    assert!(arrived.recv_timeout(A_WHILE).is_err(), "the true input was not set aside");
+    assert!(arrived.recv_timeout(A_WHILE).is_err(), "the true input was not reserved");
     // The real cost leaves enough.
     go.send(()).unwrap();
     go.send(()).unwrap();

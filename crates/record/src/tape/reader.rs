@@ -119,7 +119,7 @@ fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
     let (mut parts, mut room) = (BTreeMap::new(), IN_MEMORY);
     for (name, part) in &head.parts {
         spend(&mut left, part.bytes)?;
-        if name.split('/').any(|word| word.is_empty() || word == "." || word == "..") {
+        if name.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
             return Err(TapeFault::Foreign { why: format!("`{name}` is not a valid name of a part") });
         }
         if name == EXCHANGES {

@@ -152,7 +152,7 @@ fn in_an_overlay_it_needs_its_own_yes() {
         found.stderr
     );
     assert!(
-        found.stderr.contains("not applied: scripts/token.sh: needs a yes of its own"),
+        found.stderr.contains("not applied: scripts/token.sh: needs your confirmation"),
         "{}",
         found.stderr
     );

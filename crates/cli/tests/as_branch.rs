@@ -173,12 +173,12 @@ fn bad_and_taken_names_are_refused_before_anything_happens() {
     {
         let bad = stage.run(&["apply", &format!("--as-branch={name}")]);
         assert_eq!(bad.status.code(), Some(2), "{name}: {bad:?}");
-        assert!(bad.stderr.contains("is no name for a branch") && !bad.stderr.contains('\u{1b}'), "{bad:?}");
+        assert!(bad.stderr.contains("is not a valid branch name") && !bad.stderr.contains('\u{1b}'), "{bad:?}");
     }
     for name in ["main", "old", "topic", "old/x"] {
         let taken = stage.run(&["apply", "--as-branch", name]);
         assert_eq!(taken.status.code(), Some(2), "{name}: {taken:?}");
-        assert!(taken.stderr.contains("is there already"), "{taken:?}");
+        assert!(taken.stderr.contains("` exists"), "{taken:?}");
     }
     let none = stage.run(&["apply", "--as-branch", "x", "--", "refs/heads/old"]);
     assert_eq!(none.status.code(), Some(2), "{none:?}");
@@ -198,7 +198,7 @@ fn a_branch_is_judged_as_any_other_and_loses_nothing() {
     let held = stage.run(&["apply", "--as-branch", "work"]);
     assert_eq!(held.status.code(), Some(1), "{held:?}");
     assert!(
-        held.stderr.contains("not applied: refs/heads/main: needs a yes of its own: changes .envrc"),
+        held.stderr.contains("not applied: refs/heads/main: needs your confirmation: changes .envrc"),
         "{held:?}"
     );
     assert!(!git(&project, &["branch"]).contains("work"));

@@ -134,7 +134,7 @@ fn commits_with_files_of_the_class_need_a_yes_everywhere() {
         let name = format!("{label}/refs/heads/planted");
         let held = stage.run(&["apply"]);
         assert_eq!(held.status.code(), Some(1), "{held:?}");
-        let line = format!("not applied: {name}: needs a yes of its own: changes ");
+        let line = format!("not applied: {name}: needs your confirmation: changes ");
         assert!(held.stderr.contains(&line), "{held:?}");
         let branches = || git(&at(&stage, place), &["branch", "--format=%(refname:short)"]);
         assert!(!branches().contains("planted"));
@@ -221,7 +221,7 @@ fn a_repository_that_the_agent_deleted_needs_a_yes() {
         assert!(page.contains("nested: repository deleted\n"), "{mode}: {page}");
         let held = stage.run(&["apply"]);
         assert_eq!((held.status.code(), held.stdout.as_str()), (Some(1), ""), "{mode}: {held:?}");
-        let line = "not applied: nested/.git: needs a yes of its own: the repository is deleted";
+        let line = "not applied: nested/.git: needs your confirmation: the repository is deleted";
         assert!(held.stderr.contains(line), "{mode}: {held:?}");
         assert_eq!(git(&inner, &["status", "--porcelain"]), "");
         let mine = commit(&inner, "mine", "mine");
@@ -255,7 +255,7 @@ fn a_new_repository_is_written_whole() {
             let config = format!("{}.git/config", if place == "." { "" } else { "fresh/" });
             let held = stage.run(&["apply"]);
             assert_eq!(held.status.code(), Some(1), "{mode} {place}: {held:?}");
-            assert!(held.stderr.contains(&format!("not applied: {config}: needs a yes")), "{held:?}");
+            assert!(held.stderr.contains(&format!("not applied: {config}: needs your confirmation")), "{held:?}");
             assert!(directory.join("f.txt").exists() && !directory.join(".git/HEAD").exists());
             let done = stage.run(&["apply", "--allow", &config]);
             assert_eq!(done.status.code(), Some(0), "{mode} {place}: {done:?}");

@@ -203,7 +203,7 @@ fn a_ref_whose_commits_nothing_else_has_needs_a_yes() {
         let held = stage.run(&["apply"]);
         assert_eq!(held.status.code(), Some(1), "{script}: {held:?}");
         assert!(
-            held.stderr.contains(&format!("not applied: {name}: needs a yes of its own")),
+            held.stderr.contains(&format!("not applied: {name}: needs your confirmation")),
             "{script}: {held:?}"
         );
         assert_eq!(git(&project, &["rev-list", "--all", "--reflog"]), before, "{script}");

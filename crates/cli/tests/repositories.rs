@@ -180,7 +180,7 @@ fn the_repository_of_a_linked_worktree_is_out_of_reach() {
         assert!(page.contains(&planted), "{page}");
         let done = run(&["apply", "a"]);
         assert_eq!(done.status.code(), Some(1), "{}", done.stdout);
-        assert!(done.stderr.contains("commondir: needs a yes of its own"), "{}", done.stderr);
+        assert!(done.stderr.contains("commondir: needs your confirmation"), "{}", done.stderr);
         assert!(!project.join(".git/commondir").exists());
         assert_eq!(git(&tree, &["log", "--format=%s"]), "second\nfirst");
         assert_eq!(git(&project, &["branch", "--format=%(refname:short)"]), "main\nwork");
@@ -211,7 +211,7 @@ fn what_commits_carry_is_reported_and_asked_for() {
         assert!(
             asked
                 .stderr
-                .contains("not applied: refs/heads/planted: needs a yes of its own: changes .envrc in "),
+                .contains("not applied: refs/heads/planted: needs your confirmation: changes .envrc in "),
             "{}",
             asked.stderr
         );

@@ -192,7 +192,7 @@ fn a_rebase_in_progress_waits_for_its_commands() {
     let held = stage.run(&["apply"]);
     assert_eq!((held.status.code(), held.stdout.as_str()), (Some(1), ""), "{}", held.stderr);
     assert!(
-        held.stderr.contains("not applied: .git/rebase-merge/git-rebase-todo: needs a yes"),
+        held.stderr.contains("not applied: .git/rebase-merge/git-rebase-todo: needs your confirmation"),
         "{}",
         held.stderr
     );

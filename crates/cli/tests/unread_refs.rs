@@ -14,7 +14,7 @@ const EVIL: &str = "blob=$(echo evil | git hash-object -w --stdin); \
 fn held_back(stage: &Stage, name: &str) {
     let before = git(&stage.path("project"), &["for-each-ref"]);
     let held = stage.run(&["apply"]);
-    let line = format!("not applied: {name}: needs a yes of its own");
+    let line = format!("not applied: {name}: needs your confirmation");
     assert_eq!(held.status.code(), Some(1), "{name}: {}{}", held.stdout, held.stderr);
     assert!(held.stderr.contains(&line), "{name}: {}", held.stderr);
     assert_eq!(git(&stage.path("project"), &["for-each-ref"]), before);
@@ -86,7 +86,7 @@ fn names_that_cannot_be_followed_need_a_yes() {
         eprintln!("{what}: {end}{page}{}{}", held.stdout, held.stderr);
         !(end.contains("not all refs can be read")
             && page.contains("! not known: not all refs can be read")
-            && held.stderr.contains("not applied: refs: needs a yes of its own")
+            && held.stderr.contains("not applied: refs: needs your confirmation")
             && git(&stage.path("project"), &["log", "-1", "--format=%s"]) == "first")
     });
     assert_eq!(missed.map(|(what, _)| *what).collect::<Vec<_>>(), [""; 0]);
@@ -130,7 +130,7 @@ fn commits_that_git_goes_on_with_are_judged() {
         let held = stage.run(&["apply"]);
         eprintln!("{name}: {}{}", held.stdout, held.stderr);
         let line = held.stderr.lines().find(|line| line.starts_with(&format!("not applied: {name}")));
-        !line.is_some_and(|line| line.contains("needs a yes of its own"))
+        !line.is_some_and(|line| line.contains("needs your confirmation"))
     });
     assert_eq!(missed.map(|(name, _)| *name).collect::<Vec<_>>(), [""; 0]);
 }
@@ -174,7 +174,7 @@ fn a_repository_in_the_index_is_seen() {
     assert!(end.contains("lib/config") && end.contains("the git index changes it"), "{end}");
     let held = stage.run(&["apply"]);
     assert_eq!(held.status.code(), Some(1), "{}", held.stdout);
-    assert!(held.stderr.contains("not applied: index: needs a yes of its own: "), "{}", held.stderr);
+    assert!(held.stderr.contains("not applied: index: needs your confirmation: "), "{}", held.stderr);
     assert!(held.stderr.contains("changes lib/config"), "{}", held.stderr);
     assert_eq!(stage.run(&["apply", "--allow", "index"]).status.code(), Some(0));
 }

@@ -16,7 +16,7 @@ pub struct AgreeOptions {
     /// Agree to what the files ask for beyond their directory
     #[arg(long, conflicts_with = "agree_to")]
     pub yes: bool,
-    /// Agree to what has this digest, and refuse anything else
+    /// Agree to the request with this digest, and refuse any other
     #[arg(long, value_name = "DIGEST", value_parser = digest, hide_short_help = true)]
     pub agree_to: Option<Digest>,
 }
@@ -196,7 +196,7 @@ fn refusal(
     let error = CliError::new(ExitCode::Invalid, text)
         .details(lines)
         .data(data(wishes))
-        .hint("--yes agrees to whatever is asked for, for this call");
+        .hint("--yes agrees to all of it, for this call");
     let error = match known {
         Known::Whole => error.hint(format!("--agree-to {digest} agrees to exactly this")),
         Known::InPart => error
@@ -225,9 +225,9 @@ fn shell_word(path: &AbsPath, shown: &str) -> Option<String> {
 
 fn flags(suites: &[String]) -> String {
     const SHOWN: usize = 3;
-    let mut words: Vec<String> = suites.iter().take(SHOWN).map(|suite| format!("--suite {suite}")).collect();
-    words.extend((suites.len() > SHOWN).then(|| "…".to_owned()));
-    words.join(" ")
+    let mut flags: Vec<String> = suites.iter().take(SHOWN).map(|suite| format!("--suite {suite}")).collect();
+    flags.extend((suites.len() > SHOWN).then(|| "…".to_owned()));
+    flags.join(" ")
 }
 
 fn differs(pinned: Digest, wishes: &[Wishes], environment: &HostEnvironment) -> CliError {

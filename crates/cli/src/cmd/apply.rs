@@ -22,14 +22,14 @@ use std::path::{Path, PathBuf};
 /// Write the changes kept in an agent's overlay or copy to the project
 ///
 /// Ordinary changes are written at once. Files that your machine would execute later, links that lead out, and branches
-/// whose commits hold such files need a yes of their own: at the terminal you are asked for each; elsewhere, and with
-/// `--json`, `--allow` names them. Nothing is written through a link or outside the project. A text that you changed
+/// whose commits contain such files need your confirmation: at the terminal you are asked for each; elsewhere, and with
+/// `--json`, name them with `--allow`. Nothing is written through a link or outside the project. A text that you changed
 /// meanwhile is merged where both sides changed different lines; other files that you changed are left alone.
 ///
 /// Commits, their branches, the index and the files that they name are written together or not at all: if one of them
 /// cannot be written, all are held back; `--take` and `--force` write over nothing but the paths that they name. A file of a
 /// commit that is named alone is written without it. A signal ends it between two changes; run it again to apply the rest.
-/// Each repository in the project, submodules included, is written in this way by itself.
+/// Each repository in the project, submodules included, is handled separately.
 ///
 /// Where you and the agent committed to the same branch, `--as-branch NAME` makes a branch of the agent's commits and leaves
 /// your branches, index and files as they are; `git merge NAME` then merges them.
@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
     after_help = "Examples:\n  $ belljar apply --dry-run\n  $ belljar apply\n  $ belljar apply --take theirs -- notes.txt\n  $ belljar apply --take markers -- notes.txt\n  $ belljar apply --as-branch agent-main -- refs/heads/main\n"
 )]
 pub struct ApplyArgs {
-    /// Say yes to this path or ref, though your machine would execute it or it leads out; repeatable
+    /// Confirm this path or ref, although your machine would execute it or it leads out; repeatable
     #[arg(long, value_name = "PATH")]
     allow: Vec<PathBuf>,
     /// Print what would be written, asked for or held back, and write nothing
@@ -47,10 +47,10 @@ pub struct ApplyArgs {
     /// Where you changed one of the named files as well: keep yours, write the agent's, or write both with markers
     #[arg(long, value_name = "SIDE", requires = "paths", conflicts_with = "force")]
     take: Option<Take>,
-    /// Write over files that changed in the project since the run began; with paths, over these alone
+    /// Overwrite files that changed in the project since the run began; with paths, only these
     #[arg(long)]
     force: bool,
-    /// Make a new branch of the agent's commits instead, and change nothing else; PATH names the ref or the repository
+    /// Create a branch with the agent's commits and change nothing else; PATH names the ref or the repository
     #[arg(long, value_name = "NAME", conflicts_with_all = ["take", "force"])]
     as_branch: Option<OsString>,
     #[command(flatten)]
@@ -147,7 +147,7 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     for line in written.flat_map(repository_lines).filter(|line| !line.starts_with(' ')) {
         output.result(&format!("{word} {line}\n"));
     }
-    // Files that git itself wrote are told as commits and refs.
+    // Files that git itself wrote are listed as commits and refs.
     let listed =
         |path: &&PathBuf| !is_of_git(&found, path) || found.files.iter().any(|change| change.path == **path);
     for path in done.applied.iter().filter(listed) {

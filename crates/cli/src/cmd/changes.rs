@@ -1,4 +1,4 @@
-//! What `diff`, `apply` and `discard` share: which changes are meant, and the words for them.
+//! Shared by `diff`, `apply` and `discard`: selecting changes and describing them.
 
 mod naming;
 mod text;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 pub use naming::Naming;
 pub use text::{both_line, machine, mark, own_machine, reason, remark, repository_lines, repository_machine};
 
-/// What each of them says where there is nothing to do.
+/// Printed if there is nothing to do.
 pub const NOTHING: &str = "No changes are kept.";
 
-/// What each of them takes.
+/// Options of all three.
 #[derive(Debug, clap::Args)]
 pub struct Options {
     /// Agent name [default: the only declared agent]
@@ -66,7 +66,7 @@ pub fn command(verb: &str, agent: Option<&str>, layer: Option<&str>) -> String {
     format!("belljar {verb}{agent}{layer}")
 }
 
-/// Says what an interrupted apply had left in the project.
+/// Reports what an interrupted apply left in the project.
 pub fn report_recovered(kept_layer: &KeptLayer, output: &Output) {
     for path in &kept_layer.recovered().kept {
         output.say(&format!(

@@ -21,7 +21,7 @@ use std::io::{BufRead, IsTerminal};
 pub struct ChatArgs {
     #[command(flatten)]
     subject: SubjectOptions,
-    /// The first message
+    /// Send this as the first message
     #[arg(long, value_name = "TEXT")]
     say: Option<String>,
     #[command(flatten)]
@@ -46,7 +46,7 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
     let options = &args.options;
     let first = match &args.say {
         Some(text) => text.clone(),
-        None => next_line().ok_or_else(|| CliError::new(ExitCode::Invalid, "nothing was said"))?,
+        None => next_line().ok_or_else(|| CliError::new(ExitCode::Invalid, "the first message is empty"))?,
     };
     let trial = args.subject.trial(options, first, (environment, output))?;
     let mut trial = Trial { cost: options.max_cost_usd, ..trial };

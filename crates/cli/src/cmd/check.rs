@@ -6,7 +6,7 @@ use belljar_report::render_diagnostics;
 use belljar_runner::{Checked, Planner};
 use serde_json::json;
 
-/// Check the manifests: every fault of both files at once
+/// Check the manifests and report every fault
 ///
 /// A variable that is not set here is a warning; everything else that would keep an agent from starting is an
 /// error.

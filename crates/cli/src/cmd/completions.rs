@@ -12,7 +12,7 @@ use clap_complete::Shell;
     after_help = "Examples:\n  $ belljar completions bash\n  $ belljar completions zsh\n  $ belljar completions fish\n"
 )]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell to print the script for
     #[arg(value_enum)]
     shell: Kind,
 }

@@ -10,38 +10,37 @@ use std::path::PathBuf;
 
 /// Rehearse one question: who would answer it, and how
 ///
-/// No agent runs. The status is 0 when there is an answer and 1 when there is none; then the lines are shown that would
-/// answer it.
+/// No agent runs. The status is 0 if there is an answer, and 1 if not; then rules that would answer it are printed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar decide --question \"Which format?\" --option PDF --option HTML --answer \"format=HTML\"\n  $ belljar decide --tool Bash --input '{\"command\": \"ls\"}' --strict\n"
 )]
 pub struct DecideArgs {
-    /// The text of a question to the user
+    /// Text of the question
     #[arg(long, value_name = "TEXT", conflicts_with = "tool", required_unless_present = "tool")]
     question: Option<String>,
-    /// The question's header
+    /// Header of the question
     #[arg(long, value_name = "TEXT", default_value = "", requires = "question")]
     header: String,
-    /// A label that can be chosen
+    /// Option of the question; repeatable
     #[arg(long = "option", value_name = "LABEL", requires = "question")]
     options: Vec<String>,
-    /// Several may be chosen
+    /// Allow several options
     #[arg(long, requires = "question")]
     multi: bool,
-    /// A tool that wants to run
+    /// Ask for permission to run this tool
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
-    /// What it would be given, as JSON
+    /// Input of the tool, as JSON
     #[arg(long, value_name = "JSON", requires = "tool")]
     input: Option<String>,
-    /// With the answers of this scenario
+    /// Use the answers of this scenario
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// With the rules of this answer policy
+    /// Use the rules of this answer policy
     #[arg(long, value_name = "FILE")]
     answer_policy: Option<PathBuf>,
-    /// With this answer
+    /// Use this answer; repeatable
     #[arg(long = "answer", value_name = "PATTERN=LABEL")]
     answers: Vec<String>,
     /// Take the first option when no rule answers

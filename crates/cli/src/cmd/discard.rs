@@ -13,7 +13,7 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar discard --yes\n")]
 pub struct DiscardArgs {
-    /// Drop everything without being asked
+    /// Delete all changes without being asked
     #[arg(long)]
     yes: bool,
     #[command(flatten)]

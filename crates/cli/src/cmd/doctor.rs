@@ -7,10 +7,11 @@ use belljar_report::render_checkups;
 use belljar_runner::{Rest, remove_leftovers, Planner, examine, versions};
 use serde_json::json;
 
-/// Say what this machine can enforce, what it cannot, and how to change that
+/// Report what this machine can enforce, what it cannot, and how to change that
 ///
-/// Found out by doing: a sandbox is built, a namespace made, a limit set, and all of it removed again. A container engine
-/// keeps its own storage, and the image that containers start from. The status is 0 when `run` with the default plan can be honoured here, 4 otherwise.
+/// Each mechanism is tried: a sandbox is built, a namespace created, a limit set, and everything removed again. A container
+/// engine keeps its own storage, and the image that containers start from. The status is 0 if this machine can enforce the
+/// default plan of `run`, 4 otherwise.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar doctor\n  $ belljar doctor --json\n")]
 pub struct DoctorArgs {

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 /// Run a command in an agent's sandbox
 ///
-/// The command sees what the agent would see. belljar ends with the command's own status; 125 means that the
+/// The command sees what the agent would see. belljar exits with the command's own status; 125 means that the
 /// sandbox could not be built, 126 that the command is not executable, 127 that it was not found.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar exec --yes -- ls -a\n")]
@@ -17,7 +17,7 @@ pub struct ExecArgs {
     agent: Option<String>,
     #[command(flatten)]
     pub options: StartOptions,
-    /// The command and its arguments; no shell sees them
+    /// Command and its arguments, run without a shell
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

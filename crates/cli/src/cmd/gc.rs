@@ -9,16 +9,16 @@ use std::time::SystemTime;
 
 /// Delete unused state and list what was deleted
 ///
-/// Instances whose project is gone, findings older than 30 days, and what runs, trials, `prove`, `doctor`, `apply` and
-/// `image build` left behind when they were killed: directories, control groups, containers, images and processes.
-/// Directories of runs, and conversations that can be continued, are kept unless --runs asks for them. Nothing that is in
-/// use is removed.
+/// Deletes instances whose project is gone, findings older than 30 days, and what runs, scenarios, `prove`, `doctor`,
+/// `apply` and `image build` left behind when they were killed: directories, control groups, containers, images and processes.
+/// Run directories, and conversations that can be continued, are kept unless --runs is given. Nothing that is in use is
+/// removed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar gc --dry-run\n  $ belljar gc\n  $ belljar gc --runs --older-than 30d\n"
 )]
 pub struct GcArgs {
-    /// Only show what would be removed
+    /// Show what would be removed and remove nothing
     #[arg(long)]
     dry_run: bool,
     /// Also delete directories of runs, and conversations

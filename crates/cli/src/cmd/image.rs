@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 /// A progress line is shown after this long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Look after the images that containers are made from
+/// Manage the images that containers start from
 ///
-/// The usual one is made here, of empty directories, and needs no registry: the system comes from this machine, read-only.
-/// A run makes it where it is missing. `build --from` makes another, of a base that a registry has, for `image = "…"` in a
-/// manifest. The engine is the one that a run would use; BELLJAR_ENGINE names another.
+/// The default image consists of empty directories and needs no registry: the system comes from this machine, read-only. A
+/// run builds it if it is missing. `build --from` builds another from a base image, for `image = "…"` in a manifest. The
+/// engine is the one that a run would use; BELLJAR_ENGINE names another.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar image build\n  $ belljar image list --json\n")]
 pub struct ImageArgs {
@@ -28,33 +28,33 @@ pub struct ImageArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Deed {
-    /// Make the image; one that is there stays
+    /// Build the image unless it exists
     ///
-    /// With --from, the image is made of a base: bash, git and the roots of TLS are installed in it, by the package manager
-    /// of the base, where they are missing. The engine fetches a base that it does not have, which no run ever does. The
-    /// name of the result is a digest of what it is made from, so the same base gives the same name.
+    /// With --from, the image is built from a base: bash, git and the CA certificates are installed by the package manager of
+    /// the base if they are missing. The engine fetches a base that it does not have; a run never does. The name of the image
+    /// is a digest of its inputs, so the same base gives the same name.
     #[command(
         after_help = "Examples:\n  $ belljar image build\n  $ belljar image build --rebuild --json\n  \
                       $ belljar image build --from debian:12-slim\n"
     )]
     Build(BuildArgs),
-    /// List belljar's images, which one is used, and what the others were made from
+    /// List belljar's images, which one is used, and the bases of the others
     #[command(after_help = "Examples:\n  $ belljar image list\n")]
     List(ListArgs),
-    /// Remove belljar's images that are not used any more
+    /// Remove belljar's images that are no longer used
     ///
-    /// One that was made of a base stays for as long as the engine has that base under the name it was made from, and this
-    /// belljar would make it the same way.
+    /// An image with a base is kept as long as the engine has that base under the same name, and this version of belljar would
+    /// build it the same way.
     #[command(after_help = "Examples:\n  $ belljar image prune --json\n")]
     Prune(ListArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct BuildArgs {
-    /// Make one of this base, with what agents need
+    /// Build from this base image, adding what agents need
     #[arg(long, value_name = "IMAGE", value_parser = ImageName::parse)]
     from: Option<ImageName>,
-    /// Make it even if it is there
+    /// Build even if the image exists
     #[arg(long)]
     rebuild: bool,
     /// Print one JSON object
@@ -123,14 +123,14 @@ fn build(engine: &Engine, rebuild: Rebuild, output: &Output) -> Result<(), Engin
         return Ok(());
     }
     let name = image.map(|image| image.name).unwrap_or_default();
-    output.result(&told(done, &name));
+    output.result(&outcome_line(done, &name));
     Ok(())
 }
 
-fn told(done: BuiltImage, name: &str) -> String {
+fn outcome_line(done: BuiltImage, name: &str) -> String {
     match done {
         BuiltImage::Made => format!("made {name}\n"),
-        BuiltImage::There => format!("{name} is there\n"),
+        BuiltImage::There => format!("{name} already exists\n"),
     }
 }
 
@@ -140,7 +140,7 @@ fn build_from(
     rebuild: Rebuild,
     output: &Output,
 ) -> Result<ExitCode, CliError> {
-    let mut wait = Wait { output, base, since: Instant::now(), told: None };
+    let mut wait = Wait { output, base, since: Instant::now(), shown: None };
     let built = engine.build_from(base, rebuild, &mut |news| wait.take(news));
     wait.end();
     let (done, name) = built.map_err(|error| match &error {
@@ -161,17 +161,18 @@ fn build_from(
         output.envelope(&Envelope::new("image", ExitCode::Passed, data));
         return Ok(ExitCode::Passed);
     }
-    output.result(&format!("{}{line}\n", told(done, &name)));
+    output.result(&format!("{}{line}\n", outcome_line(done, &name)));
     output.say("The second line is for an agent with `backend = \"container\"` in belljar.toml.");
     Ok(ExitCode::Passed)
 }
 
-/// What a person sees while an engine is busy: on a terminal a line that is painted over, elsewhere one for each act.
+/// Progress while the engine works: on a terminal one line that is updated, elsewhere a line for each act.
 struct Wait<'a> {
     output: &'a Output,
     base: &'a ImageName,
     since: Instant,
-    told: Option<ImageAct>,
+    /// The act of the last line that was printed.
+    shown: Option<ImageAct>,
 }
 
 impl Wait<'_> {
@@ -181,15 +182,15 @@ impl Wait<'_> {
         }
         let doing = match act {
             ImageAct::Fetch => format!("fetching {}", self.base),
-            ImageAct::Build => format!("making an image from {}", self.base),
+            ImageAct::Build => format!("building an image from {}", self.base),
         };
         if self.live() {
             let text = format!("{doing} for {} s: {words}", self.since.elapsed().as_secs());
             self.output.paint(text.trim_end_matches([':', ' ']));
-        } else if self.told != Some(act) {
+        } else if self.shown != Some(act) {
             self.output.say(&format!("belljar: {doing} …"));
         }
-        self.told = Some(act);
+        self.shown = Some(act);
     }
 
     fn live(&self) -> bool {
@@ -197,7 +198,7 @@ impl Wait<'_> {
     }
 
     fn end(&self) {
-        if self.told.is_some() && self.live() {
+        if self.shown.is_some() && self.live() {
             self.output.paint("");
         }
     }

@@ -7,8 +7,8 @@ use serde_json::json;
 
 /// Write a commented starting manifest
 ///
-/// It is made from what lies in the project and in your agent directory, and declares one agent. A manifest
-/// that is there is never overwritten.
+/// The manifest declares one agent, with what was found in the project and in your agent directory. An existing
+/// manifest is never overwritten.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar init --stdout\n")]
 pub struct InitArgs {

@@ -8,7 +8,7 @@ use belljar_report::{PlanPage, render_diagnostics, render_open, render_plan};
 use belljar_runner::{Agreements, Allowances, Planned, Planner, Standing, lowered, refused_limits, why};
 use serde_json::json;
 
-/// Show what an agent would see, reach and keep; nothing is started
+/// Show what an agent would see, reach and keep, without starting it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar plan\n  $ belljar plan --why home\n  $ belljar plan --json\n")]
 pub struct PlanArgs {
@@ -17,12 +17,12 @@ pub struct PlanArgs {
     /// Print one JSON object, with the digest of the plan
     #[arg(long)]
     pub json: bool,
-    /// Print what exactly would be started, and which mechanism enforces which need
+    /// Print the exact command that would be started, and the mechanism that enforces each need
     #[arg(long, conflicts_with = "why")]
     lowered: bool,
     #[command(flatten)]
     pub sandbox: super::start::SandboxOptions,
-    /// Say where a value comes from, such as `model`, `env.PATH` or `egress`
+    /// Explain where a value comes from, such as `model`, `env.PATH` or `egress`
     #[arg(long, value_name = "KEY")]
     why: Option<String>,
 }
@@ -95,13 +95,13 @@ fn run(args: &PlanArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
 
 fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result<ExitCode, CliError> {
     let launch = lowered(planned, planner.environment(), &Workload::Command(vec![OsText::default()]))?;
-    let words: Vec<String> =
+    let arguments: Vec<String> =
         launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown).collect();
     let root: Vec<Vec<String>> = launch.root.iter().map(RootPart::words).collect();
     if output.json {
         let data = json!({
             "program": launch.program,
-            "arguments": words,
+            "arguments": arguments,
             "root": root,
             "backend": launch.backend,
             "controls": launch.controls,
@@ -115,14 +115,14 @@ fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result
     // On the host the command is the program itself, and a plan has no command.
     let program = if launch.program.is_empty() { "<the command>".into() } else { launch.program.to_string() };
     let mut text = format!("{}\n", style.bold(&program));
-    for word in words {
+    for argument in arguments {
         // An option begins a line; what belongs to it follows on the same one.
-        let join = if word.starts_with("--") { "\n  " } else { " " };
-        text.push_str(&format!("{join}{word}"));
+        let join = if argument.starts_with("--") { "\n  " } else { " " };
+        text.push_str(&format!("{join}{argument}"));
     }
     if !root.is_empty() {
         text.push_str(&format!("\n\n{}\n", style.bold("Root, built by the guest, read-only at the end")));
-        root.iter().for_each(|words| text.push_str(&format!("  {}\n", words.join(" "))));
+        root.iter().for_each(|part| text.push_str(&format!("  {}\n", part.join(" "))));
         text.pop();
     }
     text.push_str(&format!("\n\n{}\n", style.bold("Controls")));

@@ -14,37 +14,37 @@ use std::path::PathBuf;
 /// Try to escape the sandbox, on the host and inside, and report what was closed
 ///
 /// Every probe is first tried on the bare host, by the same program with the same made-up user and project; one that
-/// is closed there already proves nothing about the sandbox and is not counted. Nothing of yours is touched. What
-/// nothing stops, but belljar reports when the run ends, is counted as reported, not as closed. The status is 0 when
-/// nothing is open and the controls work, 1 when something is open or broken, 3 when nothing could be verified, 4 when
-/// the backend builds no sandbox here. With --all it is the worst of those that are here.
+/// is closed there already proves nothing about the sandbox and is not counted. Your own files are not
+/// touched. What is not prevented but reported when the run ends counts as reported, not as closed. The status is 0 if
+/// nothing is open and the controls work, 1 if something is open or broken, 3 if nothing could be verified, 4 if the
+/// backend cannot build a sandbox on this machine. With --all it is the worst of all backends.
 ///
-/// With --leaks, canaries are planted in the places of a made-up user, the real agent looks for them in a run on a
+/// With --leaks, canaries are placed in the files of a made-up user, the real agent looks for them in a run with a
 /// scripted model, and every request is searched for them; the same run without a sandbox shows that each could leak.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar prove\n  $ belljar prove --leaks\n  $ belljar prove --json\n")]
 pub struct ProveArgs {
-    /// The backend to try
+    /// Backend to try
     #[arg(long, value_name = "BACKEND", default_value = "bwrap", conflicts_with = "all", value_parser = backend_parser())]
     backend: BackendKind,
     /// Workspace mode of the sandbox [default: the one that this machine defaults to]
     #[arg(long, value_name = "MODE", conflicts_with = "leaks")]
     workspace: Option<Workspace>,
-    /// Show that nothing of yours reaches the model; needs the agent
+    /// Check that no private data reaches the model; needs the agent
     #[arg(long, conflicts_with = "all")]
     leaks: bool,
-    /// Try every backend that this machine has, and set them side by side
+    /// Try every backend of this machine and compare them
     #[arg(long)]
     all: bool,
-    /// With --all: also write the table to this file, as a page that stands alone
+    /// With --all: also write the table to this file, as a self-contained page
     #[arg(long, value_name = "FILE", requires = "all")]
     html: Option<PathBuf>,
-    /// Print one JSON object, with how everything was seen and the flags that were used
+    /// Print one JSON object, with the observations and the flags of the sandbox
     #[arg(long)]
     pub json: bool,
 }
 
-/// Where changes of the project go.
+/// Workspace modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Workspace {
     /// Written to the project as they happen
@@ -145,16 +145,16 @@ fn all(args: &ProveArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     let mut tried = Vec::new();
     for backend in BackendKind::ALL.into_iter().filter(|kind| kind.isolates()) {
         if !output.json {
-            output.say(&format!("trying to escape {}", backend.name()));
+            output.say(&format!("trying to escape from {}", backend.name()));
         }
         let proved = match prove(ProveRequest { environment, own: &own, backend, workspace }) {
             Ok(proved) => Ok(proved),
             Err(error @ (ProveError::Backend { .. } | ProveError::Engine(_))) => {
-                let words = match &error {
-                    ProveError::Backend { words, .. } => words.join("; "),
+                let message = match &error {
+                    ProveError::Backend { messages, .. } => messages.join("; "),
                     _ => with_causes(&error),
                 };
-                Err(words)
+                Err(message)
             }
             Err(error) => return Err(failure(&error)),
         };
@@ -202,25 +202,25 @@ fn all(args: &ProveArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
 
 /// The command line that built the sandbox, an option a line.
 fn flags(lowered: &Value) -> String {
-    let words = lowered["arguments"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    words.fold(lowered["program"].as_str().unwrap_or_default().to_owned(), |line, word| {
-        let join = if word.starts_with("--") { "\n  " } else { " " };
-        format!("{line}{join}{word}")
+    let arguments = lowered["arguments"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    arguments.fold(lowered["program"].as_str().unwrap_or_default().to_owned(), |line, argument| {
+        let join = if argument.starts_with("--") { "\n  " } else { " " };
+        format!("{line}{join}{argument}")
     })
 }
 
 fn failure(error: &ProveError) -> CliError {
     match error {
-        ProveError::Backend { words, .. } => {
+        ProveError::Backend { messages, .. } => {
             let mut out = CliError::from_chain(ExitCode::Unsupported, error);
-            for line in words {
+            for line in messages {
                 let line = line.trim();
                 out = match line.strip_prefix("hint: ") {
                     Some(hint) => out.hint(hint),
                     None => out.cause(line.trim_start_matches("error: ").trim_start_matches("caused by: ")),
                 };
             }
-            out.hint("`belljar doctor` looks at this machine")
+            out.hint("run `belljar doctor` for details")
         }
         ProveError::Engine(engine) => {
             let out = CliError::from_chain(ExitCode::Unsupported, error);

@@ -1,6 +1,6 @@
 use super::agree::{AgreeOptions, Agreeing};
 use super::start::SandboxOptions;
-use super::scenario_options::{LastWord, TryOptions, among_others, failure, patience, show, tell};
+use super::scenario_options::{LastWord, TryOptions, among_others, failure, patience, print_result, show};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
@@ -19,18 +19,17 @@ use std::sync::Arc;
 
 /// Replay tapes: the real agent in the real sandbox, with the recorded answers in the model's place
 ///
-/// Tools, hooks and servers really run, without a network unless --network opens what the session allows; files and
-/// what was reached are judged again. A request that the tape does not
-/// have is a drift: it is shown with both values, and the status is 7. With --protocol nothing runs: the recorded
-/// conversation is read and judged again; a cassette of cowork-harness, a JSON file, can be judged so too. What a
-/// recording does not have is unknown, and the status is 3.
+/// Tools, hooks and servers run again, without a network unless --network is given; files and egress are judged again. A
+/// request that the tape does not have is a drift: both values are shown, and the status is 7. With --protocol nothing runs:
+/// the recorded conversation is read and judged again, which also works for cassettes of cowork-harness. Checks that need
+/// what a recording does not have are unknown, and the status is 3.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar replay scenarios/hello.tape\n  $ belljar replay --protocol --explain scenarios\n  \
     $ belljar replay --json --protocol scenarios\n"
 )]
 pub struct ReplayArgs {
-    /// Tapes, or directories to search for them; with --protocol, cassettes
+    /// Tapes, or directories to search for them; with --protocol, also cassettes
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
     /// What to do with a request that the tape does not have
@@ -42,7 +41,7 @@ pub struct ReplayArgs {
     /// Show the evidence behind each check that passed
     #[arg(long, conflicts_with = "quiet")]
     explain: bool,
-    /// Change what was recorded, one thing at a time, and list the changes that no check notices; they end with 1
+    /// Change the recording, one value at a time, and list the changes that no check notices; if any, the status is 1
     #[arg(long, requires = "protocol")]
     mutate: bool,
     /// Answer with the recorded pauses instead of as fast as possible
@@ -51,7 +50,7 @@ pub struct ReplayArgs {
     /// Answer a question, as in 'which format=PDF'
     #[arg(long = "answer", value_name = "QUESTION=ANSWER")]
     answers: Vec<String>,
-    /// Dial the hosts that the session allows; without this, none is
+    /// Connect to the hosts that the session allows [default: no network]
     #[arg(long, conflicts_with = "protocol")]
     network: bool,
     #[command(flatten)]
@@ -75,14 +74,14 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// What becomes of a drift.
+/// How a drift is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Drifting {
     /// End the run at once
     Fail,
-    /// Go on with the nearest recorded answer; the status is 7 all the same
+    /// Continue with the nearest recorded answer; the status is still 7
     Continue,
-    /// Let the model itself answer; the status is 7 all the same
+    /// Ask the real model; the status is still 7
     Live,
 }
 
@@ -291,7 +290,7 @@ fn replay_one(
             output.say(&drift_text(&replayed.report, &replayed.changed, output.err_style()));
         }
         options.verbose |= args.explain;
-        tell(trial, &replayed.tried, &options, environment, output);
+        print_result(trial, &replayed.tried, &options, environment, output);
     }
     Ok((exit, replayed.json(trial)))
 }
@@ -321,7 +320,7 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
     })
 }
 
-/// How a replay went, for people.
+/// The report of a replay as text.
 fn drift_text(report: &ReplayReport, changed: &[Changed], style: Style) -> String {
     let mut text = String::new();
     for (at, drift) in report.drifts.iter().enumerate() {

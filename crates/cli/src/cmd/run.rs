@@ -10,14 +10,14 @@ use std::path::PathBuf;
 /// Start an agent in its sandbox
 ///
 /// The agent speaks to its model through a gateway outside, which holds the credential: ANTHROPIC_API_KEY,
-/// CLAUDE_CODE_OAUTH_TOKEN, or the login of `claude`, whichever is there first. ANTHROPIC_BASE_URL names another
-/// model's host. belljar ends with the agent's own status; 125 means that the sandbox could not be built.
+/// CLAUDE_CODE_OAUTH_TOKEN, or the login of `claude`, in this order. ANTHROPIC_BASE_URL names another
+/// model's host. belljar exits with the agent's own status; 125 means that the sandbox could not be built.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar run --dry-run\n")]
 pub struct RunArgs {
     /// Agent name [default: the only declared agent]
     agent: Option<String>,
-    /// Call the run this, and start nothing when the name is taken
+    /// Name of the run; an error if it is taken
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Answer as the model with this script; needs no key and no tokens
@@ -25,7 +25,7 @@ pub struct RunArgs {
     script: Option<PathBuf>,
     #[command(flatten)]
     pub options: StartOptions,
-    /// Further arguments for the agent; they take the place of the manifest's prompt
+    /// Arguments for the agent, which replace the manifest's prompt
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
 }

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 /// Options of every verb that runs a trial.
 #[derive(Debug, clap::Args)]
 pub struct TryOptions {
-    /// Answer a question, as PATTERN=LABEL: a pattern for its text and a label
+    /// Answer questions whose text matches PATTERN with LABEL; repeatable
     #[arg(long = "answer", value_name = "PATTERN=LABEL")]
     pub answers: Vec<String>,
     /// Answer with the rules of this file, after those of the scenario
@@ -34,13 +34,13 @@ pub struct TryOptions {
     /// Answer with a model, within the run's budget
     #[arg(long, conflicts_with_all = ["decider_cmd", "decider_dir", "first"])]
     pub decider_llm: bool,
-    /// Your intent, for the model that answers
+    /// Describe your intent to the model that answers
     #[arg(long, value_name = "TEXT", requires = "decider_llm")]
     pub intent: Option<String>,
-    /// The model that answers
+    /// Model that answers
     #[arg(long, value_name = "MODEL", requires = "decider_llm", default_value = DECIDER_MODEL, hide_short_help = true)]
     pub decider_model: String,
-    /// How long a decider may take for an answer
+    /// Time limit for an answer of a decider
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience)]
     pub decider_timeout: TimeSpan,
     /// Take the first option of a question that no rule answers
@@ -226,7 +226,7 @@ impl TryOptions {
             })
             .map_err(|error| failure(error, environment))?;
         if !output.json {
-            tell(trial, &tried, self, environment, output);
+            print_result(trial, &tried, self, environment, output);
         }
         Ok(tried)
     }
@@ -277,8 +277,8 @@ pub fn show(event: &belljar_contract::Event, detail: Detail, output: &Output) {
     }
 }
 
-/// What was made of a trial, for people.
-pub fn tell(
+/// Prints the judgement of a trial.
+pub fn print_result(
     trial: &Trial,
     tried: &Tried,
     options: &TryOptions,

@@ -15,7 +15,7 @@ pub struct ShellArgs {
     pub options: StartOptions,
 }
 
-/// Every system that has a shell has this one; where there is a better one, it gives way.
+/// Every system with a shell has this one; it starts a better one if there is one.
 const SHELL: &str = "command -v bash >/dev/null && exec bash; exec /bin/sh";
 
 impl Command for ShellArgs {

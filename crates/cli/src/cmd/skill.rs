@@ -1,5 +1,5 @@
 use crate::cmd::{Call, Command};
-use super::scenario_options::{LastWord, TryOptions, failure, limit_time, show, tell, warn};
+use super::scenario_options::{LastWord, TryOptions, failure, limit_time, print_result, show, warn};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 
 /// Try a skill, a plugin or a marketplace once
 ///
-/// The directory is staged afresh and the prompt is sent to the real agent in a sandbox of its own. What it asks is
-/// answered by `--answer`, a policy, a program, or by you where there is a terminal.
+/// The directory is copied to a new workspace, and the prompt is sent to the real agent in a sandbox of its own. Its
+/// questions are answered by `--answer`, a policy, a program, or by you at a terminal.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar skill skills/changelog \"Write the release notes\" --dry-run\n  $ belljar skill skills/changelog \"Write the release notes\" --script hello.json\n"
@@ -162,7 +162,7 @@ fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Resu
     if output.json {
         output.envelope(&Envelope::new("skill", exit, json!(tried.result(&trial))));
     } else {
-        tell(&trial, &tried, options, environment, output);
+        print_result(&trial, &tried, options, environment, output);
     }
     Ok(exit)
 }

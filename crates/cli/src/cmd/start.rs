@@ -1,4 +1,4 @@
-//! What `run`, `exec` and `shell` share: the plan is shown, agreed to, and carried out.
+//! Shared by `run`, `exec` and `shell`: shows the plan, asks for agreement, and runs the command.
 
 use crate::cmd::Call;
 use crate::confirm::confirmed;
@@ -30,7 +30,7 @@ pub struct StartOptions {
     /// Agree to the plan with this digest, and refuse any other
     #[arg(long, value_name = "DIGEST", value_parser = super::agree::digest, hide_short_help = true)]
     pub agree_to: Option<Digest>,
-    /// Propose rules for what the run could not reach; nothing is opened by it
+    /// Propose egress rules for what was refused; they are printed, not applied
     #[arg(long)]
     pub learn: bool,
     /// Show the plan and start nothing
@@ -47,7 +47,7 @@ pub struct SandboxOptions {
     /// Sandbox backend, overriding the manifest; `host` disables isolation
     #[arg(long, value_name = "BACKEND", value_parser = backend_parser())]
     pub backend: Option<BackendKind>,
-    /// The image of the container, whatever is written; it is never fetched
+    /// Container image, overriding the manifest; it is never fetched
     #[arg(long, value_name = "IMAGE", value_parser = ImageName::parse, hide_short_help = true)]
     pub image: Option<ImageName>,
 }
@@ -66,7 +66,7 @@ pub fn backend_parser() -> impl TypedValueParser<Value = BackendKind> {
     })
 }
 
-/// What plans, and the sandbox that was started meanwhile.
+/// The planner, and the sandbox that was started meanwhile.
 pub struct Begun {
     pub planner: Planner,
     /// Ended unused where nothing is to be started after all.
@@ -287,7 +287,7 @@ fn instead(digest: Digest) -> String {
     )
 }
 
-/// What could not be reached, and the line that would change that.
+/// Prints refused connections, each with the line that would allow it.
 fn report_denied(denied: &[Denied], output: &Output) {
     const SHOWN: usize = 20;
     for Denied { sentence, advice, times } in denied.iter().take(SHOWN) {
@@ -347,8 +347,8 @@ fn keeping(kept: &KeptSummary, planner: &Planner) -> String {
         format!("belljar: {} kept in {}", parts.join(", "), planner.environment().shown(directory));
     match guarded {
         0 => {}
-        1 => text.push_str("; 1 needs a yes of its own"),
-        count => text.push_str(&format!("; {count} need a yes of their own")),
+        1 => text.push_str("; 1 needs confirmation"),
+        count => text.push_str(&format!("; {count} need confirmation")),
     }
     for verb in ["diff", "apply", "discard"] {
         text.push_str(&format!("\n  {}", super::changes::command(verb, agent, layer)));

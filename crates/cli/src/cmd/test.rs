@@ -19,8 +19,8 @@ use std::path::PathBuf;
 /// Run scenarios against the real agent and judge what it did
 ///
 /// Each scenario gets a sandbox and a workspace of its own. Several run at once; one bad file does not stop the others.
-/// The status is 0 when everything passed, 1 when a check failed, 5 when the agent failed, 3 when evidence is missing,
-/// 2 when a file is not valid, 4 when this machine cannot honour a plan.
+/// The status is 0 if everything passed, 1 if a check failed, 5 if the agent failed, 3 if evidence is missing, 2 if a file
+/// is not valid, 4 if this machine cannot enforce a plan.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar test --scripted scenarios/\n  $ belljar test --list .\n")]
 pub struct TestArgs {
@@ -33,7 +33,7 @@ pub struct TestArgs {
     /// Scenarios to run at once [default: twice the processors]
     #[arg(short, long, value_name = "NUMBER")]
     jobs: Option<usize>,
-    /// Start no more scenarios after one did not pass
+    /// Stop starting scenarios after the first one that does not pass
     #[arg(long)]
     fail_fast: bool,
     /// Run each scenario this many times
@@ -45,7 +45,7 @@ pub struct TestArgs {
     /// List the scenarios without running them
     #[arg(long)]
     list: bool,
-    /// Ended by the end of standard input
+    /// Stop when standard input ends
     #[arg(long, hide = true)]
     worker: bool,
     #[command(flatten)]
@@ -228,7 +228,7 @@ fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsStri
     arguments
 }
 
-/// What a person sees while scenarios run: a line for each that ended, and on a terminal one that says what goes on.
+/// Progress of a suite: a line for each scenario that ended, and on a terminal a line with the running ones.
 struct Display<'a> {
     output: &'a Output,
     names: &'a [String],

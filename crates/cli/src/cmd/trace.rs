@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar trace last\n  $ belljar trace last --json\n")]
 pub struct TraceArgs {
-    /// The run
+    /// Run to show: its directory, the end of the directory's name, or `last`
     run: PathBuf,
     /// Print one JSON object
     #[arg(long)]

@@ -14,8 +14,8 @@ use std::path::PathBuf;
 /// Agree to what a project's manifest asks for
 ///
 /// The agreement is kept in your own configuration, by digest of the plan. When the plan has changed since,
-/// the differences are shown before you are asked again. With --suite it is to what scenarios ask for beyond their own
-/// directory: a weaker backend, variables, files, hosts.
+/// the differences are shown before you are asked again. With --suite you agree to what scenarios ask for beyond
+/// their own directory: a weaker backend, variables, files, hosts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar trust --yes\n  $ belljar trust --revoke\n  \
     $ belljar trust --yes --suite scenarios\n")]
@@ -23,13 +23,13 @@ pub struct TrustArgs {
     /// Agent name [default: the only declared agent]
     #[arg(conflicts_with = "suite")]
     agent: Option<String>,
-    /// Agree to what these scenarios ask for; a directory means all in it
+    /// Agree to what these scenarios ask for; a directory means all scenarios in it
     #[arg(long, value_name = "PATH")]
     suite: Vec<PathBuf>,
     /// Agree without being asked
     #[arg(long, conflicts_with = "revoke")]
     yes: bool,
-    /// Take back the agreement, and the files that you always allow runs to change in this project
+    /// Revoke the agreement, and your permissions for runs to change guarded files in this project
     #[arg(long)]
     revoke: bool,
     /// Print one JSON object; asks nothing, changes nothing without --yes or --revoke

@@ -19,7 +19,7 @@ fn ordinary_changes_are_written_and_others_need_a_yes_by_name() {
     let first = stage.run(&["apply"]);
     assert_eq!(first.status.code(), Some(1), "{}", first.stderr);
     assert_eq!(first.stdout, "applied new.txt\napplied old.txt\n");
-    assert!(first.stderr.contains("not applied: .envrc: needs a yes of its own"), "{}", first.stderr);
+    assert!(first.stderr.contains("not applied: .envrc: needs your confirmation"), "{}", first.stderr);
     assert!(!stage.path("project/.envrc").exists());
     assert!(stage.path("project/out").symlink_metadata().is_err());
     let second = stage.run(&["apply", "--allow", ".envrc", "--", ".envrc"]);

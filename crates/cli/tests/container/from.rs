@@ -172,7 +172,7 @@ fn a_base_is_fetched_and_completed_once() {
     assert!(asked > 0);
 
     let again = own.build(&base, &[]);
-    assert_eq!(again.stdout, format!("{name} is there\nimage = \"{name}\"\n"), "{}", again.stderr);
+    assert_eq!(again.stdout, format!("{name} already exists\nimage = \"{name}\"\n"), "{}", again.stderr);
     let told = own.json(&["image", "build", "--from", &base]);
     assert_eq!(told["outcome"], "there");
     assert_eq!(told["manifest"], format!("image = \"{name}\""));

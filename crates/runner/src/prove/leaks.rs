@@ -188,7 +188,7 @@ impl User {
         let requests = self.requests().map_err(failed)?;
         match (status, requests.len()) {
             (Some(0), 2..) => Ok(requests),
-            _ => Err(ProveError::Backend { backend, words: errors.lines().map(str::to_owned).collect() }),
+            _ => Err(ProveError::Backend { backend, messages: errors.lines().map(str::to_owned).collect() }),
         }
     }
 

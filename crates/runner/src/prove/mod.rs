@@ -41,7 +41,7 @@ pub enum ProveError {
     Backend {
         backend: BackendKind,
         /// The error lines of `exec`.
-        words: Vec<String>,
+        messages: Vec<String>,
     },
     #[error("the backend container cannot build a sandbox on this machine")]
     Engine(#[source] EngineError),
@@ -128,7 +128,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     // The backend first: if it cannot build a sandbox, there is nothing to compare.
     let seen_inside = all_stages(&inside, &inside_scene, &rows)?;
     if let Some(lines) = seen_inside.refused {
-        return Err(ProveError::Backend { backend, words: lines });
+        return Err(ProveError::Backend { backend, messages: lines });
     }
     let seen_outside = all_stages(&Side::Host { guest: &guest }, &host_scene, &rows)?;
     let lowered = lowered(&inside, &inside_scene);

@@ -14,12 +14,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Refuses a name that git takes for no branch, before anything is looked at.
+/// Refuses a name that git does not accept for a branch, before anything is read.
 pub fn check(name: &OsStr) -> Result<(), CliError> {
     match bad_branch(name.as_bytes()) {
         None => Ok(()),
         Some(why) => {
-            let message = format!("`{}` is no name for a branch: {why}", visible_name(name));
+            let message = format!("`{}` is not a valid branch name: {why}", visible_name(name));
             Err(CliError::new(ExitCode::Invalid, message).hint("try letters, digits, `-` and `/`"))
         }
     }
@@ -83,7 +83,7 @@ impl AsBranch<'_> {
             }
             Branched::Taken(other) => {
                 let other = visible_name(short_ref(&other));
-                let error = invalid(format!("a branch `{name}` cannot be made: `{other}` is there already"));
+                let error = invalid(format!("cannot create the branch `{name}`: `{other}` exists"));
                 Err(error.hint("choose another name"))
             }
         }
@@ -93,7 +93,7 @@ impl AsBranch<'_> {
         self.mode == ApplyMode::DryRun
     }
 
-    /// Says what was done.
+    /// Prints what was done.
     fn made(&self, made: &NewBranch, output: &Output) -> ExitCode {
         let NewBranch { repository, of, commit, count, files } = made;
         let (name, exit) = (visible_name(self.name), ExitCode::Passed);

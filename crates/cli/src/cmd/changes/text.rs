@@ -1,4 +1,4 @@
-//! The words for changes.
+//! Describes changes.
 
 use super::{Options, shown};
 use belljar_contract::visible;
@@ -201,7 +201,7 @@ pub fn reason(refused: &Refused, options: &Options) -> String {
             let more = if more > 0 { format!(", and {more} more") } else { String::new() };
             let unread = unread.as_ref().map(|why| format!("what it holds is not known: {}", visible(why)));
             let all: Vec<String> = first.into_iter().chain(unread).collect();
-            format!("needs a yes of its own: {}{more}", all.join(", "))
+            format!("needs your confirmation: {}{more}", all.join(", "))
         }
         RefusedBecause::HeldBack { files } => {
             format!(
@@ -211,7 +211,7 @@ pub fn reason(refused: &Refused, options: &Options) -> String {
         RefusedBecause::Locked => "git has it locked; if no git is running, delete the lock file".to_owned(),
         RefusedBecause::Unsound => "it does not hold the object that its name says".to_owned(),
         RefusedBecause::NeedsConsent { class } => {
-            format!("needs a yes of its own: {}", remark(class).unwrap_or_default())
+            format!("needs your confirmation: {}", remark(class).unwrap_or_default())
         }
         RefusedBecause::Special => "neither a file nor a directory".to_owned(),
         RefusedBecause::ChangedSince => CHANGED.to_owned(),
@@ -232,9 +232,9 @@ pub fn reason(refused: &Refused, options: &Options) -> String {
             let discard = options.command("discard");
             format!("it cannot be dropped without its commits; `{discard}` drops all of them")
         }
-        RefusedBecause::LosesCommits { count } => format!("needs a yes of its own: {}", losing(*count)),
+        RefusedBecause::LosesCommits { count } => format!("needs your confirmation: {}", losing(*count)),
         RefusedBecause::DeletesRepository => {
-            "needs a yes of its own: the repository is deleted, with all its commits".to_owned()
+            "needs your confirmation: the repository is deleted, with all its commits".to_owned()
         }
         RefusedBecause::StagedOnly => {
             "it is staged, and neither a commit nor the file has it; it would be lost".to_owned()

@@ -9,14 +9,14 @@ use std::path::PathBuf;
 
 /// Show what changed between two tapes
 ///
-/// The status is 1 where something did.
+/// The status is 1 if the tapes differ.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape diff scenarios/hello.tape scenarios/hello.tape\n  \
     $ belljar tape diff --json scenarios/hello.tape scenarios/hello.tape\n")]
 pub struct TapeDiffArgs {
-    /// The one
+    /// First tape
     left: PathBuf,
-    /// The other
+    /// Second tape
     right: PathBuf,
     /// Print one JSON object
     #[arg(long)]

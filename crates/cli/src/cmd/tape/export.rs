@@ -9,14 +9,14 @@ use std::path::PathBuf;
 
 /// Write the exchanges of a tape for other tools
 ///
-/// As an HTTP archive (HAR 1.2), which the developer tools of browsers open. What the tape has as digests stays
-/// digests. A file that is there is never overwritten.
+/// Writes an HTTP archive (HAR 1.2), which the developer tools of browsers open. Values that the tape has as digests remain
+/// digests. An existing file is never overwritten.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape export scenarios/hello.tape --har hello.har\n")]
 pub struct TapeExportArgs {
-    /// The tape
+    /// Tape to export
     tape: PathBuf,
-    /// The archive to write
+    /// Archive to write
     #[arg(long, value_name = "FILE")]
     har: PathBuf,
     /// Print one JSON object

@@ -1,4 +1,4 @@
-//! What is done with tapes that are there.
+//! The subcommands of `tape`.
 
 mod diff;
 mod export;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 /// Check, read, compare, export, clean and refresh tapes
 ///
-/// A tape is what `record` leaves beside a scenario. Tapes are made to be kept with the code that they test.
+/// `belljar record` writes a tape beside each scenario. Keep tapes in version control with the code that they test.
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,

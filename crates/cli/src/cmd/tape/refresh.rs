@@ -11,8 +11,7 @@ use std::path::PathBuf;
 
 /// Record again the tapes whose scenario, skills or agent changed
 ///
-/// A tape that is current stays as it is. One that is recorded again keeps its normalisers. The model is found as by
-/// `record`.
+/// Current tapes are left alone. A tape that is recorded again keeps its normalisers. The model is chosen as in `record`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape refresh --scripted scenarios\n  \
     $ belljar tape refresh --json --scripted scenarios/hello.tape\n")]

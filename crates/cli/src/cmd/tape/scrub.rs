@@ -6,16 +6,16 @@ use belljar_runner::tape::{Private, Tape, own_names, private_findings, replaceab
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Take out of a tape what should not be given to others
+/// Remove private data from a tape
 ///
-/// Homes, addresses and what looks like a key become marks such as [redacted:email], in one step and with new digests. The
-/// tape says so, and the requests of a replay are treated alike, so that they still match. What cannot be replaced is told,
-/// and the status is 1.
+/// Replaces home directories, addresses and what looks like a key with marks such as [redacted:email], atomically and with
+/// new digests. The tape records this, and a replay treats its requests alike, so that they still match. Data that cannot be
+/// replaced is listed, and the status is 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape scrub scenarios/hello.tape\n  \
     $ belljar tape scrub --json scenarios/hello.tape\n")]
 pub struct TapeScrubArgs {
-    /// The tape
+    /// Tape to clean
     tape: PathBuf,
     /// Print one JSON object
     #[arg(long)]

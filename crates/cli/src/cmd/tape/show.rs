@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  $ belljar tape show scenarios/hello.tape\n  \
     $ belljar tape show --json scenarios/hello.tape\n")]
 pub struct TapeShowArgs {
-    /// The tape
+    /// Tape to show
     tape: PathBuf,
     /// Print one JSON object
     #[arg(long)]

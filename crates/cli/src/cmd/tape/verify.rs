@@ -13,12 +13,13 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Check that tapes are whole, current, and fit to be given to others
+/// Check that tapes are complete, current and safe to share
 ///
-/// The status is 1 where something was found, 2 where a tape is broken, and 3 where something of it is missing or could not be
-/// checked, or where its frames, its record and its exchanges with the model do not agree. Found is what changed since it was recorded (scenario, session, skill, plugin, plan, agent), and what should not be
-/// given away: homes, names of this user and machine, addresses, keys, and values that the recording redacted. Values are
-/// searched for by keyed digests, on the machine that recorded the tape. Reports places, never values.
+/// Reports what changed since the recording (scenario, session, skill, plugin, plan, agent), and private data on the tape:
+/// home directories, names of this user and machine, addresses, keys, and values that the recording redacted. Values are
+/// searched for by keyed digests, on the machine that recorded the tape; their places are printed, never the values. The
+/// status is 1 if something was found, 2 if a tape is broken, and 3 if a part is missing or could not be checked, or if its
+/// frames, its record and its exchanges with the model contradict each other.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape verify scenarios\n  \
     $ belljar tape verify --json scenarios/hello.tape\n")]
@@ -45,7 +46,7 @@ pub fn run(args: &TapeVerifyArgs, environment: &HostEnvironment, output: &Output
     for (path, opened) in opened {
         let found = opened.and_then(|opened| one(opened, environment, &consent));
         let (exit, row, text) = match found {
-            Ok(checked) => told(&checked),
+            Ok(checked) => report(&checked),
             Err(error) => {
                 let line = error.line();
                 (error.exit(), json!({"error": line}), format!("  {}\n", visible(&line)))
@@ -88,7 +89,7 @@ fn open(path: &AbsPath, agreeing: &Agreeing<'_>) -> Result<Opened, CliError> {
 
 /// What was found on one tape.
 struct CheckedTape {
-    /// Why the conversation on it cannot be believed.
+    /// Why the conversation on it cannot be trusted.
     contradiction: Option<String>,
     changed: Vec<Changed>,
     private: Vec<PrivateFinding>,
@@ -111,7 +112,7 @@ fn one(
     Ok(CheckedTape { contradiction, changed, private, values })
 }
 
-fn told(checked: &CheckedTape) -> (ExitCode, Value, String) {
+fn report(checked: &CheckedTape) -> (ExitCode, Value, String) {
     let CheckedTape { contradiction, changed, private, values } = checked;
     let clean = changed.is_empty() && private.is_empty() && values.found.is_empty();
     let exit = match (contradiction, clean, values.unchecked) {

@@ -26,9 +26,9 @@ impl GitSetting {
     /// The full name, as git writes it.
     #[must_use]
     pub fn name(&self) -> String {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let part = self.subsection.as_deref().map(|part| format!("{}.", text(part))).unwrap_or_default();
-        format!("{}.{part}{}", text(&self.section), text(&self.key))
+        let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let part = self.subsection.as_deref().map(|part| format!("{}.", lossy(part))).unwrap_or_default();
+        format!("{}.{part}{}", lossy(&self.section), lossy(&self.key))
     }
 }
 
@@ -261,12 +261,12 @@ mod tests {
     use std::process::{Command, Stdio};
 
     fn shown(text: &[u8]) -> Vec<String> {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let one = |setting: GitSetting| {
             let GitSetting { section, subsection, key, value } = setting;
-            let subsection = subsection.map(|part| format!(".{}", text(&part))).unwrap_or_default();
-            let value = value.map(|value| format!("={}", text(&value))).unwrap_or_default();
-            format!("{}{subsection}.{}{value}", text(&section), text(&key))
+            let subsection = subsection.map(|part| format!(".{}", lossy(&part))).unwrap_or_default();
+            let value = value.map(|value| format!("={}", lossy(&value))).unwrap_or_default();
+            format!("{}{subsection}.{}{value}", lossy(&section), lossy(&key))
         };
         git_settings(text).into_iter().map(one).collect()
     }

@@ -133,7 +133,8 @@ fn probe(arguments: Remaining<'_>) -> Result<Arguments, UsageError> {
             "--json" => {}
             "--key" => context.key = arguments.next().ok_or(UsageError::Missing("the value of --key"))?,
             "--abstract" => {
-                context.abstract_name = arguments.next().ok_or(UsageError::Missing("the value of --abstract"))?;
+                context.abstract_name =
+                    arguments.next().ok_or(UsageError::Missing("the value of --abstract"))?;
             }
             "--segment" => context.segment = number(arguments, "the key of a segment")?,
             "--pid" => context.pid = Some(number(arguments, "a process number")?),

@@ -18,7 +18,7 @@ pub enum LandlockError {
     Open {
         /// The root.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: landlock::PathFdError,
     },
@@ -30,7 +30,7 @@ pub enum LandlockError {
     Way {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
@@ -39,7 +39,7 @@ pub enum LandlockError {
     Rule {
         /// The root.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: RulesetError,
     },

@@ -41,13 +41,13 @@ pub enum MountError {
     Probe {
         /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
 }
 
-/// What a path pointed at when it was looked at: compared again before it is used.
+/// Identifies the file that a path pointed at, so that it can be compared again before it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     /// Major and minor number of the device.

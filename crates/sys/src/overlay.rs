@@ -41,7 +41,7 @@ pub enum OverlayError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: MountError,
     },

@@ -1,4 +1,4 @@
-//! What a process may become: no-new-privileges, dumpable, death signal, reaper, name.
+//! Attributes of the process: no-new-privileges, dumpable, death signal, reaper, name.
 
 use std::ffi::CStr;
 

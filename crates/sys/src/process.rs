@@ -109,7 +109,7 @@ fn ended(status: WaitStatus) -> Option<Ended> {
     status.exit_status().map(Ended::Exited).or_else(|| status.terminating_signal().map(Ended::Killed))
 }
 
-/// What the children of this process used up, and theirs, as far as each was waited for.
+/// Resource usage of the children of this process and of their descendants, as far as each was waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// Processor time.
@@ -118,7 +118,7 @@ pub struct Usage {
     pub peak_memory: u64,
 }
 
-/// What has been used up so far.
+/// Returns the resource usage so far.
 #[must_use]
 pub fn usage_of_children() -> Usage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
@@ -222,7 +222,7 @@ pub fn signal_open(process: BorrowedFd<'_>, signal: Signal) -> Result<(), Proces
     })
 }
 
-/// Whom a signal is meant for.
+/// The target of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// One process.
@@ -297,7 +297,7 @@ pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
 pub(crate) fn lend<W: FnMut()>(work: &mut W) -> Result<Pid, Errno> {
     /// Far more than the calls of `Program::prepare` need.
     const STACK: usize = 64 << 10;
-    /// What the processor's calling convention asks of a stack.
+    /// The stack alignment of the calling convention.
     const ALIGNMENT: usize = 16;
     extern "C" fn begin<W: FnMut()>(work: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the pointer is the exclusive reference that `lend` was given; the parent does not touch it before

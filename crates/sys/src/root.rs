@@ -86,7 +86,7 @@ pub enum Writing {
     Allowed,
 }
 
-/// What a source is, and how its name is read.
+/// The kind of a source, and how its path is resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A part of the system, whose own symbolic links are followed.
@@ -104,7 +104,7 @@ pub struct Root {
     /// Directories in memory that only this process has, by path: names in them need not be looked for. What is mounted
     /// over one hides it, and those below it.
     own: RefCell<BTreeMap<PathBuf, Rc<OwnedFd>>>,
-    /// What is left of the bytes of all file systems in memory; none where they are not limited.
+    /// The bytes left for all file systems in memory; `None` if they are not limited.
     left: Cell<Option<u64>>,
 }
 
@@ -331,7 +331,7 @@ impl Root {
         self.own.borrow_mut().retain(|known, _| !known.starts_with(path));
     }
 
-    /// What is there, if anything is.
+    /// Opens an entry, if it exists.
     fn find(&self, path: &Path) -> Result<Option<OwnedFd>, RootError> {
         let below = path.strip_prefix("/").unwrap_or(path);
         let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
@@ -418,7 +418,7 @@ fn lock_switches(processes: &OwnedFd, path: &Path) -> Result<(), RootError> {
     Ok(())
 }
 
-/// What something is mounted on.
+/// The type of a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PointKind {
     Directory,

@@ -29,7 +29,7 @@ pub struct Program<'request> {
     pub stdio: [Stream<'request>; 3],
     /// Descriptors that it gets beside those, under the numbers they have here.
     pub keeps: &'request [BorrowedFd<'request>],
-    /// What the terminal of its session is.
+    /// The controlling terminal of its session.
     pub terminal: Terminal,
     /// Soft and hard limits.
     pub limits: &'request [(Resource, Rlimit)],
@@ -46,7 +46,7 @@ pub enum Stream<'request> {
     From(BorrowedFd<'request>),
 }
 
-/// What the terminal of the new session is.
+/// The controlling terminal of a new session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Terminal {
     /// None.

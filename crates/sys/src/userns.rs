@@ -53,7 +53,7 @@ pub enum Reason {
     Unknown,
 }
 
-/// What the machine says about user namespaces; `None` where the file is absent.
+/// The settings of the machine about user namespaces; `None` if the file is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Switches {
     /// `kernel.unprivileged_userns_clone`.

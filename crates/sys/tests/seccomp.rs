@@ -132,8 +132,9 @@ fn apart_no_process_reaches_into_another_and_a_debugger_starts_its_own() {
 fn whatever_the_arguments_the_table_decides() {
     let program = Filter::standard().unwrap().to_bytes();
     let values = [0, 1, 2, 3, 16, 0x5412, 0x1000_0000, 0x2000_0000, 0x7e02_0000, u64::MAX, 1 << 32];
-    let triples =
-        || values.into_iter().flat_map(move |a| values.into_iter().flat_map(move |b| values.map(|c| (a, b, c))));
+    let triples = || {
+        values.into_iter().flat_map(move |a| values.into_iter().flat_map(move |b| values.map(|c| (a, b, c))))
+    };
     for number in (0..700).chain([0x3fff_ffff, u32::MAX]) {
         let about: Vec<_> = entries().filter(|entry| entry.number == i64::from(number)).collect();
         for (first, second, third) in triples() {

@@ -123,8 +123,8 @@ impl Head {
     /// The items of a comma-separated header, in lower case.
     pub fn tokens(&self, name: &str) -> Vec<String> {
         let values = self.values(name).map(|value| String::from_utf8_lossy(value).to_ascii_lowercase());
-        let tokens =
-            values.flat_map(|value| value.split(',').map(|token| token.trim().to_owned()).collect::<Vec<_>>());
+        let tokens = values
+            .flat_map(|value| value.split(',').map(|token| token.trim().to_owned()).collect::<Vec<_>>());
         tokens.filter(|token| !token.is_empty()).collect()
     }
 

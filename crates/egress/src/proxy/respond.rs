@@ -118,7 +118,8 @@ fn response_head(
         .collect();
     for (name, value) in &parts.headers {
         let framing = name == "content-length" && sending != Sending::NoBody;
-        if framing || HOP_BY_HOP.contains(&name.as_str()) || named.iter().any(|token| token == name.as_str()) {
+        if framing || HOP_BY_HOP.contains(&name.as_str()) || named.iter().any(|token| token == name.as_str())
+        {
             continue;
         }
         head.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());

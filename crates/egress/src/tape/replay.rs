@@ -143,14 +143,14 @@ impl Replay {
         report.unconsumed = left
             .map(|(_, exchange)| Unconsumed {
                 exchange: exchange.seq,
-                conversation: describe(&exchange.conversation),
+                conversation: conversation_name(&exchange.conversation),
             })
             .collect();
         report
     }
 }
 
-fn describe(conversation: &ConversationKey) -> String {
+fn conversation_name(conversation: &ConversationKey) -> String {
     match conversation {
         ConversationKey::Main => "main".to_owned(),
         ConversationKey::SubAgent { number, .. } => format!("sub-agent {number}"),
@@ -360,7 +360,7 @@ impl ReplayInner {
         is_sub_agent: bool,
     ) -> Drift {
         let conversation = match (conversation, is_sub_agent) {
-            (Some(key), _) => describe(key),
+            (Some(key), _) => conversation_name(key),
             (None, true) => "a sub-agent that was not recorded".to_owned(),
             (None, false) => "main".to_owned(),
         };

@@ -120,7 +120,7 @@ pub(super) struct Caller<'call> {
     pub(super) broker: &'call Broker,
     pub(super) listener: &'call Arc<Listener>,
     pub(super) call: &'call Call,
-    /// What the user allowed this call.
+    /// What the user allowed for this call.
     pub(super) once: &'call [HeldAct],
 }
 
@@ -289,7 +289,7 @@ impl Caller<'_> {
         std::str::from_utf8(number).ok()?.parse().ok().filter(|number| *number >= 0)
     }
 
-    /// What a descriptor of the caller's leads to, if the caller can do nothing there by itself.
+    /// Opens the target of a descriptor of the caller, if the caller cannot act there by itself.
     pub(super) fn opened(&self, number: i32) -> Result<Opened, Stop> {
         let descriptor = self.base(number)?;
         let real = self.real(descriptor.as_fd())?;

@@ -67,7 +67,7 @@ pub(super) fn says(parent: &Directory, name: &OsStr, text: &[u8]) -> bool {
     matches!(read(parent, name, LONGEST_POINTER), Ok(Found::Text(found, _)) if found == text)
 }
 
-/// What a file says, or what was written to it if it is a lock of the command's.
+/// Reads a file, or what was written to it if it is a lock of the command.
 fn read_written(locks: Option<&Locks>, spot: &Spot) -> Result<Found, Errno> {
     let Some(status) = spot.parent.status_if_present(&spot.name)? else { return Ok(Found::Absent) };
     match locks.and_then(|locks| locks.written(&status)) {
@@ -147,7 +147,7 @@ pub(super) fn points_to_own_repository(root: &Root, place: &Path) -> bool {
     git.file_name() == Some(OsStr::new(".git")) || root.is_certainly_git(&git)
 }
 
-/// What `.git` at this place has to say, where a guarded repository knows it as a work tree or a submodule.
+/// The content that `.git` must have at this place, if a guarded repository knows it as a work tree or a submodule.
 pub(super) fn known_repository(roots: &Roots, place: &Path) -> Option<Vec<u8>> {
     let Area::Guarded(root) = roots.of(place) else { return None };
     let tree = place.parent()?;
@@ -188,14 +188,14 @@ fn bare_in(root: &Root, directory: &Path) -> Vec<(PathBuf, Directory)> {
     names.into_iter().filter_map(git).collect()
 }
 
-/// What `.git` at this place has to say as that of a submodule.
+/// The content that `.git` must have at this place if it belongs to a submodule.
 pub(super) fn submodule_at(roots: &Roots, place: &Path) -> Option<Vec<u8>> {
     let Area::Guarded(root) = roots.of(place) else { return None };
     submodule(root, place.parent()?.strip_prefix(&root.path).ok()?)
 }
 
-/// What `.git` of a submodule says: where its git directory is in that of the innermost repository above, by the way to the
-/// submodule. git writes it before that directory is there, which is guarded from its first entry on.
+/// The content of a submodule's `.git`: the path to its git directory, which lies in that of the innermost repository above.
+/// git writes it before that directory exists, which is guarded from its first entry on.
 fn submodule(root: &Root, within: &Path) -> Option<Vec<u8>> {
     let above = within.ancestors().skip(1).find(|above| root.top.passage(&above.join(".git")).is_ok())?;
     let below = within.strip_prefix(above).ok()?;
@@ -339,7 +339,7 @@ fn link_in(top: &Directory) -> Result<Option<PathBuf>, Errno> {
     Ok(None)
 }
 
-/// Whether the hooks that are there are none that git runs.
+/// Whether git would run none of the existing hooks.
 fn hooks_are_examples(git: &Directory) -> Result<bool, Errno> {
     match git.status_if_present(OsStr::new("hooks"))?.map(|found| found.kind) {
         None => return Ok(true),

@@ -55,7 +55,7 @@ impl Lock {
 pub(super) struct Locks(Mutex<Vec<Lock>>);
 
 impl Locks {
-    /// What was written to a lock of the command's; nothing for any other file.
+    /// Opens what was written to a lock of the command; `None` for any other file.
     pub(super) fn written(&self, status: &Status) -> Option<Result<File, Errno>> {
         self.open(status, OFlags::RDONLY).map(|opened| opened.map(File::from))
     }

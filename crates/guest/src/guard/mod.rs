@@ -27,7 +27,6 @@ mod pipes;
 mod reports;
 mod roots;
 
-
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -44,8 +43,8 @@ use acts::{Acted, Alone, Attempt, Done, Open};
 use asking::{Asking, MOST_PARKED, Queue};
 use caller::{Caller, HeldAct, Remedy, Stop};
 use locks::Locks;
-use roots::Roots;
 pub(crate) use reports::Reports;
+use roots::Roots;
 
 /// One thread receives the next call while the kernel hands a descriptor to the previous caller. More threads gain
 /// nothing: most of a call is spent in the kernel.

@@ -183,7 +183,7 @@ impl Pinned {
     }
 }
 
-/// What an open entry is to the class.
+/// The kind of an open entry, as the class distinguishes them.
 pub(super) fn making_of(entry: BorrowedFd<'_>) -> Result<Making, Errno> {
     let kind = status_of(entry)?.kind;
     Ok(making(kind, || rustix::fs::readlinkat(entry, "", Vec::new()).map(CString::into_bytes)))

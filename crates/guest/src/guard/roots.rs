@@ -97,7 +97,7 @@ impl Root {
         Ok(root)
     }
 
-    /// What the class calls a path of the tree.
+    /// The name by which the class knows a path of the tree.
     fn called(&self, below: &Path) -> PathBuf {
         if !self.is_git {
             return below.to_owned();
@@ -105,12 +105,12 @@ impl Root {
         Path::new(GIT).iter().chain(below.iter()).collect()
     }
 
-    /// The path in the tree that the class calls so.
+    /// The path in the tree that the class knows by this name.
     fn meant<'path>(&self, called: &'path Path) -> Option<&'path Path> {
         if self.is_git { called.strip_prefix(GIT).ok() } else { Some(called) }
     }
 
-    /// What the class calls a place in this root.
+    /// The name by which the class knows a path in this root.
     pub(super) fn relative(&self, place: &Path) -> PathBuf {
         self.called(place.strip_prefix(&self.path).unwrap_or(place))
     }
@@ -133,7 +133,7 @@ impl Root {
         }
     }
 
-    /// As if what is at `from` were at `to`.
+    /// Judges a path as if the entry at `from` had been moved to `to`.
     pub(super) fn held_after(&self, place: &Path, making: Making, moved: (&Path, &Path)) -> Option<Held> {
         let (from, to) = (self.relative(moved.0), self.relative(moved.1));
         held(&self.relative(place), making, &Moved { root: self, from, to })

@@ -69,7 +69,7 @@ fn tasks() -> u64 {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbered = processes
         .filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit));
-    // One that has just ended counts for nothing.
+    // A process that has just ended is not counted.
     let threads = numbered.filter_map(|entry| entry.path().join("task").metadata().ok());
     threads.map(|found| found.nlink().saturating_sub(2)).sum()
 }

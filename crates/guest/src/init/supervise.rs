@@ -143,7 +143,8 @@ impl Supervision<'_> {
             PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
         ];
-        polled.extend(self.guard.map(|guard| PollFd::from_borrowed_fd(guard.reports().bell(), PollFlags::IN)));
+        polled
+            .extend(self.guard.map(|guard| PollFd::from_borrowed_fd(guard.reports().bell(), PollFlags::IN)));
         // An interrupted or failed poll leaves no source ready; the loop polls again.
         rustix::event::poll(&mut polled, left.as_ref()).ok();
         let is_ready = |at: usize| polled.get(at).is_some_and(|polled| !polled.revents().is_empty());

@@ -80,7 +80,7 @@ pub enum Which {
     All,
     /// These of the table.
     Names(Vec<String>),
-    /// Those of a file.
+    /// The attempts that a file lists.
     Attempts(String),
 }
 

@@ -19,7 +19,7 @@ pub struct ProbeContext {
     pub segment: i32,
     /// A process of the host.
     pub pid: Option<i32>,
-    /// Whom to trace: inside, the first process.
+    /// The process to trace: inside, the first process.
     pub trace: Option<i32>,
     /// The name of an abstract socket of the host.
     pub abstract_name: String,

@@ -86,7 +86,8 @@ impl Jail {
     pub fn launch_with(user: User, more: &[&str]) -> Self {
         let program = guest_for_everyone();
         let path = program.path().to_str().unwrap().to_owned();
-        let mut arguments = vec!["--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
+        let mut arguments =
+            vec!["--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
         arguments.extend(["--tmpfs", "/tmp", "--ro-bind", &path, "/tmp/.belljar"]);
         arguments.extend(more);
         Self::start_bwrap(user, &arguments, "/tmp/.belljar/belljar-guest", program)
@@ -96,7 +97,8 @@ impl Jail {
     pub fn launch_rootless(user: User) -> Self {
         let program = guest_for_everyone();
         let path = program.path().join("belljar-guest").to_str().unwrap().to_owned();
-        let arguments = ["--unshare-user", "--uid", "0", "--gid", "0", "--dev-bind", "/", "/", "--chdir", "/"];
+        let arguments =
+            ["--unshare-user", "--uid", "0", "--gid", "0", "--dev-bind", "/", "/", "--chdir", "/"];
         let more = ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETFCAP"];
         Self::start_bwrap(user, &[&arguments[..], &more].concat(), &path, program)
     }

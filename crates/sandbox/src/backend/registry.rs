@@ -1,4 +1,4 @@
-//! What a backend is, and which there are.
+//! The trait of a backend, and the registry of backends.
 
 use super::bwrap::Bwrap;
 use super::container::ContainerBackend;

@@ -1,4 +1,4 @@
-//! What a launch is given beside the lowered plan.
+//! The inputs of a launch beside the lowered plan.
 
 use super::bwrap::{Leaving, Waiting};
 use super::container::EnginePlaces;

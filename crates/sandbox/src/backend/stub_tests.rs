@@ -1,4 +1,4 @@
-//! What a new backend has to bring: this one implements [`Backend`], has a line in a registry, and changes nothing else. It is
+//! Shows what a new backend needs: this one implements [`Backend`], has a line in a registry, and changes nothing else. It is
 //! planned, lowered, launched and watched like the others.
 
 use super::defaults::{ProcessLimit, default_limits_of};

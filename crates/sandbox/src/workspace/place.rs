@@ -1,4 +1,4 @@
-//! Putting one entry in its place in a directory that others write to as well.
+//! Puts an entry in its place in a directory that other programs write to as well.
 //!
 //! The new entry is made whole under a name of its own and then changes places with the old one in one step. What came
 //! out is compared with what was expected; if it is something else, both change back. So nothing is ever overwritten
@@ -44,15 +44,15 @@ impl From<Errno> for PlaceError {
     }
 }
 
-/// What a file is filled with.
+/// The content of a new file.
 pub(super) enum Filling<'content> {
-    /// What another has, with its time.
+    /// That of another file, with its time.
     Like(&'content File),
-    /// What no file has yet.
+    /// These bytes, with the present time.
     New(&'content [u8]),
 }
 
-/// What is made.
+/// The entry to make.
 pub(super) enum Content<'content> {
     File(Filling<'content>),
     Link(&'content Path),
@@ -173,8 +173,8 @@ impl<'path> Placing<'path> {
             Expected::Same(before) => Some(Places { made: 0, before: before.into() }),
             Expected::Nothing | Expected::Anything => None,
         };
-        let moved =
-            self.fresh(places, |temporary| self.parent.rename(self.name, &self.parent, temporary, Onto::Nothing));
+        let moved = self
+            .fresh(places, |temporary| self.parent.rename(self.name, &self.parent, temporary, Onto::Nothing));
         let temporary = match moved {
             Err(PlaceError::Refused(Errno::NOENT)) => return Ok(()),
             answer => answer?.1,

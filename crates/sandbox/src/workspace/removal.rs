@@ -1,4 +1,4 @@
-//! Removing a whole tree that somebody else has made.
+//! Removes a whole tree with untrusted content.
 //!
 //! It may be deeper than descriptors or path lengths reach, and its directories may be closed. Each directory is
 //! opened to its owner and moved up to the top before it is emptied, so that depth does not matter.

@@ -52,7 +52,7 @@ pub enum ScanError {
 pub struct Protected {
     /// Its path in the tree.
     pub path: PathBuf,
-    /// What it is.
+    /// Its type.
     pub kind: ProtectedKind,
     /// What would run it.
     pub why: &'static str,
@@ -60,7 +60,7 @@ pub struct Protected {
     pub decided_by_content: bool,
 }
 
-/// What a protected entry is.
+/// The type of a protected entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProtectedKind {
     /// A file.
@@ -74,7 +74,7 @@ pub enum ProtectedKind {
 pub struct Unseen {
     /// Its path in the tree.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub why: UnseenBecause,
 }
 
@@ -91,14 +91,14 @@ pub enum UnseenBecause {
     TooLarge,
 }
 
-/// What was found.
+/// The result of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
     /// What must be read-only, sorted; none lies in another.
     pub protected: Vec<Protected>,
     /// Links in places of the class. They cannot be made read-only by a mount; where they lead is protected.
     pub links: Vec<PathBuf>,
-    /// What was not looked at.
+    /// Parts of the tree that were not looked at.
     pub unseen: Vec<Unseen>,
     pub(super) seen: BTreeMap<PathBuf, SeenFile>,
     pub(super) aliases: Vec<Alias>,
@@ -116,7 +116,7 @@ pub(super) struct SeenFile {
     pub(super) powers: Option<Vec<GitSetting>>,
 }
 
-/// What tells one state of an entry from another. Directories have no times: they change with their entries.
+/// Identifies a state of an entry. Times of directories are left out: they change with their entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StatusMark {
     identity: Identity,
@@ -403,7 +403,7 @@ impl Walk<'_> {
     }
 
     fn see(&mut self, path: PathBuf, class: Class, status: Result<Status, Errno>) {
-        // What is gone by now is not there.
+        // The entry was removed meanwhile.
         let Ok(status) = status else { return };
         let mark = StatusMark::of(&status);
         let class = match self.out.seen.remove(&path) {

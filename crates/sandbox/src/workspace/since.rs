@@ -1,4 +1,4 @@
-//! What of the class appeared or changed while a run wrote to the project itself.
+//! Finds guarded and watched files that appeared or changed while a run wrote to the project directly.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use super::scan::{Scan, ScanError, Unseen, scan_again};
 pub struct Created {
     /// Its path in the tree.
     pub path: PathBuf,
-    /// What it is.
+    /// Its class.
     pub class: Class,
     /// Whether it was there before.
     pub since: Since,
@@ -26,12 +26,12 @@ pub enum Since {
     Changed,
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedSince {
     /// The entries, sorted.
     pub created: Vec<Created>,
-    /// What was not looked at, so that nothing can be said about it.
+    /// Parts that were not looked at, so that nothing is known about them.
     pub unseen: Vec<Unseen>,
 }
 

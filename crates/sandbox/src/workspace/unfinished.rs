@@ -24,7 +24,7 @@ pub(super) struct Unfinished {
     pub places: Option<Places>,
 }
 
-/// What changes places.
+/// The two entries of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Places {
     /// The inode of the new entry; 0 if there is none and an entry is only moved to a temporary name.
@@ -97,7 +97,7 @@ impl Unfinished {
     }
 }
 
-/// What became of the traces of an interrupted apply.
+/// The outcome of looking for traces of an interrupted apply.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovered {
     /// Traces that were removed.

@@ -174,7 +174,10 @@ fn one_file_of_a_new_directory_brings_the_directory() {
     );
     let applied = project.apply(&Selection::Paths(paths(&["a/b/one"])), &yes_to(&[]));
     assert_eq!(applied.applied, ["a", "a/b", "a/b/one"].map(PathBuf::from));
-    assert_eq!(project.change_lines(), ["Added .husky guarded", "Added .husky/pre-commit guarded", "Added a/b/two"]);
+    assert_eq!(
+        project.change_lines(),
+        ["Added .husky guarded", "Added .husky/pre-commit guarded", "Added a/b/two"]
+    );
     let applied = project.apply(&Selection::All, &yes_to(&[".husky/pre-commit"]));
     assert_eq!(applied.refused, []);
     assert_eq!(project.change_lines(), [] as [String; 0]);
@@ -198,7 +201,7 @@ fn a_failure_leaves_the_rest_to_be_applied_again() {
     assert_eq!(listing(&root), ["a 644 1\\n", "d 644 file\\n", "z 644 1\\n"]);
 }
 
-/// Of two names of one file the second is refused once the first was applied: that it lost a name cannot be told from
+/// Of two names of one file the second is refused once the first was applied: that it lost a name cannot be distinguished from
 /// being written. In one apply both go.
 #[test]
 fn two_names_of_one_file_go_together() {

@@ -73,7 +73,7 @@ fn a_directory_that_is_made_again_hides_nothing_of_the_user() {
     assert_eq!(read(root.join("n/k/notes")), "v1\nmine\n");
     assert_eq!(read(root.join("n/new")), "mine\n");
     assert_eq!(read(root.join("n/x")), "x\n");
-    assert!(!root.join("n/old").exists(), "nobody but the agent touched it");
+    assert!(!root.join("n/old").exists(), "only the agent touched it");
     for path in ["n/k/notes", "n/new"] {
         assert!(refused(&applied).contains(&Path::new(path)), "{path}: {applied:?}");
     }
@@ -177,7 +177,7 @@ fn attributes_of_the_user_stay_at_a_file() {
     }
 }
 
-/// A copy that cannot be told apart from the project holds work.
+/// A copy that cannot be compared with the project may hold work.
 #[test]
 fn a_copy_whose_list_cannot_be_read_stays() {
     let project = Project::new();

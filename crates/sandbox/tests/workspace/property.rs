@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use belljar_sandbox::Selection;
 use proptest::prelude::*;
 
-use super::support::{Project, listing, change_line};
+use super::support::{Project, change_line, listing};
 
 #[derive(Debug, Clone)]
 enum Edit {

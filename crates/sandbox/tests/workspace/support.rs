@@ -180,7 +180,7 @@ pub fn yes_to(to: &[&str]) -> Consent {
     Consent { to: paths(to), ..Consent::default() }
 }
 
-/// Waits until the clock of files has gone on, so that "later" can be told.
+/// Waits until the clock of the file system has advanced, so that later times differ.
 pub fn tick() {
     let place = tempfile::tempdir().unwrap();
     let stamp = |name: &str| {

@@ -39,7 +39,7 @@ pub enum CgroupError {
     Create {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
@@ -48,9 +48,9 @@ pub enum CgroupError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What was to be written.
+        /// The value to write.
         value: String,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
@@ -59,7 +59,7 @@ pub enum CgroupError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
@@ -68,9 +68,9 @@ pub enum CgroupError {
     NotHeld {
         /// The file.
         path: PathBuf,
-        /// What was written.
+        /// The value that was written.
         asked: String,
-        /// What was read back.
+        /// The value that was read back.
         held: String,
     },
     /// A process is somewhere else than it was put: no limit of the group reaches it.
@@ -177,7 +177,7 @@ impl Found {
     }
 }
 
-/// What control groups can do for us on this machine.
+/// The limits that control groups can hold on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Support {
     /// Which version rules.
@@ -229,7 +229,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Those that a process is in now.
+    /// Finds the groups that a process is in now.
     ///
     /// # Errors
     /// Fails without `/proc`, or if the process is gone.

@@ -35,7 +35,7 @@ impl Root {
 
     fn entries(&self, at: &Path, left_out: &BTreeSet<PathBuf>) -> Result<(), RootError> {
         let entries = match fs::read_dir(at) {
-            // What may not be listed could not be used from inside either.
+            // A directory that may not be listed could not be used from inside either.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
             answer => answer.map_err(|error| cannot("list", at, &error))?,
         };

@@ -32,7 +32,7 @@ const CALLS_IN_PART: usize = 3;
 /// An answer further away than this is given anew.
 const NEAR: usize = 200;
 
-/// What there is about one call; never nothing.
+/// The entries about one call; at least one.
 type Call<'a, 'table> = &'a [&'table Entry];
 
 pub(super) fn program<'table>(
@@ -160,7 +160,7 @@ impl Backwards {
         next
     }
 
-    /// What is answered to a call. Each entry is tried in turn.
+    /// Emits the answer to a call. Each entry is tried in turn.
     fn body(&mut self, call: Call<'_, '_>) -> Place {
         let mut next = self.leave();
         for entry in call.iter().rev() {
@@ -191,7 +191,7 @@ impl Backwards {
                 next = self.push(AND, mask, 0, 0);
             }
             let before = at.checked_sub(1).and_then(|before| checks.get(before));
-            // What was compared as it is can be compared again.
+            // An unmasked value stays in the accumulator and can be compared again.
             if !before.is_some_and(|before| before.argument == check.argument && mask_of(before).is_none()) {
                 next = self.load(ARGUMENTS + 8 * u32::from(check.argument));
             }
@@ -208,7 +208,7 @@ fn number_of(call: Call<'_, '_>) -> u32 {
     call.first().map_or(u32::MAX, |entry| number(entry))
 }
 
-/// What is taken from the argument before it is compared.
+/// The mask that is applied to the argument before it is compared.
 fn mask_of(check: &Check) -> Option<u32> {
     match check.is {
         // A single bit is looked at as it is.

@@ -70,7 +70,7 @@ pub struct Call {
     pub arguments: [u64; 6],
 }
 
-/// What a call is answered.
+/// The answer to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// The kernel carries it out as if there were no listener. Its arguments may have changed since.

@@ -31,7 +31,7 @@ pub enum When {
 pub struct Check {
     /// Which argument, from 0.
     pub argument: u8,
-    /// What its low 32 bits must be.
+    /// The condition on its low 32 bits.
     pub is: Is,
 }
 
@@ -46,14 +46,14 @@ pub enum Is {
     Masked {
         /// The bits to look at.
         mask: u32,
-        /// What they are.
+        /// The value that they must have.
         value: u32,
     },
     /// The bits of the mask are anything but these.
     MaskedNot {
         /// The bits to look at.
         mask: u32,
-        /// What they are not.
+        /// The value that they must not have.
         value: u32,
     },
 }
@@ -255,7 +255,8 @@ const HANDLE_WHY: &str = "file handles open files by number, past every mount";
 const OPEN_TREE_ATTR: i64 = 467;
 
 /// Inside, set-user-ID bits have no effect; on the host the file is the user's, and the bit counts.
-const SETUID_WHY: &str = "a file left in the project would run on the host with its owner's rights for every user";
+const SETUID_WHY: &str =
+    "a file left in the project would run on the host with its owner's rights for every user";
 const S_ISUID: i32 = libc::S_ISUID as i32;
 /// Without `O_DIRECTORY`, which is part of the flag as programs know it.
 const TMPFILE: i32 = libc::O_TMPFILE & !libc::O_DIRECTORY;

@@ -14,7 +14,7 @@ pub(super) const OWNER: &str = "belljar.owner";
 /// The label of the run that the container belongs to.
 pub(super) const RUN: &str = "belljar.run";
 
-/// What the request is made of.
+/// The parts of the request.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub container: &'a Container,

@@ -15,7 +15,7 @@ struct Useful {
     what: &'static str,
     /// Where it may be.
     any: &'static [&'static str],
-    /// What distributions bring it in; a shell is what it takes to install anything.
+    /// The package that contains it in distributions; `None` for a shell, without which nothing can be installed.
     package: Option<&'static str>,
     /// What does not work without it.
     loses: &'static str,
@@ -93,7 +93,8 @@ impl Engine {
                 loses: loses.clone(),
             });
         }
-        let sentence = |want: &&ImageWant| format!("the image `{image}` has no {}: {}", want.what, want.loses);
+        let sentence =
+            |want: &&ImageWant| format!("the image `{image}` has no {}: {}", want.what, want.loses);
         Ok(missing.iter().map(sentence).collect())
     }
 

@@ -129,7 +129,7 @@ impl Engine {
         self.rootful
     }
 
-    /// What it calls itself, with its version and what runs its containers.
+    /// Returns its name and version, and the runtime of its containers.
     ///
     /// # Errors
     /// When it does not answer.
@@ -255,7 +255,7 @@ impl EnginePlaces {
     }
 }
 
-/// What was asked for, or that it was refused.
+/// Returns the answer, or an error if the engine refused.
 pub(super) fn done(answer: Answer, act: &'static str) -> Result<Answer, EngineError> {
     if answer.is_good() { Ok(answer) } else { Err(EngineError::Refused { act, message: answer.message() }) }
 }

@@ -48,7 +48,7 @@ pub enum Rebuild {
     Always,
 }
 
-/// What became of an image.
+/// The outcome of making an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BuiltImage {

@@ -134,7 +134,10 @@ fn arguments(container: &Container, limits: &Limits) -> Vec<LaunchArgument> {
         };
         arguments.extend(["--volume".to_owned(), format!("{path}:{}:{how}", image.place(path))]);
     }
-    arguments.iter().filter_map(|argument| OsText::new(argument.as_bytes()).ok().map(LaunchArgument::Text)).collect()
+    arguments
+        .iter()
+        .filter_map(|argument| OsText::new(argument.as_bytes()).ok().map(LaunchArgument::Text))
+        .collect()
 }
 
 fn command(guest: &AbsPath) -> Vec<LaunchArgument> {

@@ -90,7 +90,7 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.arg0(name).args(["-s", "--", "-c", id]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // What is below it is ended first, and it may end by itself before it is killed.
+        // Its descendants are ended first, and it may end by itself before it is killed.
         child.stdin.as_mut().unwrap().write_all(b"sleep 300 & echo $!; wait; exit 3\n").unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -22,10 +22,10 @@ pub(super) const BASE: &str = "belljar.base";
 pub(super) const BASE_ID: &str = "belljar.base-id";
 /// How many of its last lines a failed build is quoted with.
 const LAST_LINES: usize = 4;
-/// What makes the network of a build, as podman names it when it cannot.
+/// Programs that provide the network of a build, as podman names them in its errors.
 const NETWORKS: [&str; 3] = ["netavark", "slirp4netns", "pasta"];
-/// How much of what an engine says is repeated.
-const WORDS: usize = 2000;
+/// The most characters of an engine's message that are repeated.
+const MESSAGE_LIMIT: usize = 2000;
 
 /// What an engine is doing for the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,7 +240,7 @@ impl Engine {
                 failed = failed.take().or(complaint(line));
                 made = line["aux"]["ID"].as_str().map(str::to_owned).or(made.take());
                 let text = line["stream"].as_str().unwrap_or_default();
-                // Only as the last word: what is installed can write such a line as well.
+                // Only the last line counts: an installed program can print such a line as well.
                 written = number(text);
                 let lines = text.lines().map(plain);
                 said.extend(lines.filter(|line| !line.is_empty() && !line.contains("STEP ")));
@@ -288,7 +288,7 @@ fn build_query(base: &ImageName, base_id: &str, packages: &[&str]) -> String {
         [] => ("whole", json!({ "BASE": base_id })),
         _ => ("completed", json!({ "BASE": base_id, "PACKAGES": packages.join(" ") })),
     };
-    // What the user makes from the image inherits these, so none of them says that belljar may remove it.
+    // Images that the user makes from this one inherit these labels, so none of them marks an image for removal.
     let labels = json!({ BASE: base, BASE_ID: base_id });
     // Podman would use the network of this machine, with all that listens on its loopback. Docker does not know the word,
     // and has a network of its own for builds.
@@ -310,7 +310,7 @@ fn number(text: &str) -> Option<String> {
     alone.then(|| format!("sha256:{text}"))
 }
 
-/// What a line says went wrong: the answer was a good one when it began.
+/// The error that a line reports. The status of the answer was sent before it, and was good.
 fn complaint(line: &Value) -> Option<String> {
     let message = line["error"].as_str().or(line["errorDetail"]["message"].as_str())?;
     Some(plain(message))
@@ -324,7 +324,7 @@ fn without_the_recipe(error: &str) -> &str {
 
 /// A line without control characters.
 fn plain(text: &str) -> String {
-    belljar_contract::visible(text.trim()).chars().take(WORDS).collect()
+    belljar_contract::visible(text.trim()).chars().take(MESSAGE_LIMIT).collect()
 }
 
 fn names(wants: &[&ImageWant]) -> String {

@@ -84,7 +84,7 @@ impl FromPlay {
     }
 }
 
-/// What came of it.
+/// The outcome.
 struct Came {
     built: Result<(BuiltImage, String), FromError>,
     /// The request lines.

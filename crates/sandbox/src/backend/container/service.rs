@@ -1,5 +1,5 @@
 //! Podman as belljar's own engine: it serves in belljar's runtime directory, and ends when it has been idle for a while.
-//! What it started goes on without it.
+//! The containers that it started go on without it.
 
 use super::engine::{Engine, EnginePlaces, ServiceEnd};
 use super::error::EngineError;
@@ -28,7 +28,7 @@ const SOCKET_LONGEST: usize = 107;
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Where the programs are that podman makes the network of a build with; users' own paths often lack these.
 const ADMINISTRATION: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
-/// What podman needs to know of the user; nothing else of the environment is a matter of its own.
+/// Variables that podman needs; nothing else of the environment is handed on.
 const HANDED_ON: [&str; 13] = [
     "HOME",
     "USER",

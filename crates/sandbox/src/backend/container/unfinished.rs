@@ -1,4 +1,4 @@
-//! What a build that did not end well leaves in an engine.
+//! Finds what an interrupted build leaves in an engine.
 //!
 //! An image is known to be unfinished by its name, which the builder gives it and takes away at the end. Labels cannot say
 //! so: engines pass them on to every image and container that the user makes from a finished image.

@@ -11,7 +11,7 @@ use belljar_contract::{
     Workload,
 };
 
-/// What becomes of a need without a sandbox.
+/// How a need is treated without a sandbox.
 enum Fate {
     /// It is enforced all the same, by this mechanism.
     Enforced(&'static str),

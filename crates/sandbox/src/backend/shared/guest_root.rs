@@ -143,7 +143,7 @@ pub(in crate::backend) fn open_source(
     match identities.get(path) {
         Some(expected) if found == *expected => Ok((opened, found)),
         Some(_) => Err(LaunchError::Changed { path: path.clone() }),
-        // Nothing was there, or nothing looked, when the plan was made: whatever is there now was not agreed to.
+        // The source did not exist, or was not looked at, when the plan was made: what exists now was not agreed to.
         None => Err(LaunchError::Unplanned { path: path.clone() }),
     }
 }

@@ -1,4 +1,4 @@
-//! What several backends are made of.
+//! Code that several backends share.
 
 pub(super) mod etc;
 pub(super) mod files;

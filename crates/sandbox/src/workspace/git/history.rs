@@ -159,7 +159,7 @@ pub(super) fn compare(
     changes
 }
 
-/// What git would go on with that it would not have before, and that no changed name stands for.
+/// Objects of unfinished operations that are new and that no changed ref names.
 fn going_on(before: &Refs, after: &Refs, changed: &[RefChange]) -> Vec<RefChange> {
     let changed: HashSet<ObjectId> = changed.iter().flat_map(|change| targets(change, after)).collect();
     let differing = after.others.iter().filter(|(name, ids)| before.others.get(*name) != Some(ids));
@@ -210,7 +210,7 @@ pub(super) fn missing(before: &Refs, after: &Refs, objects: &Objects) -> Option<
     };
     let mut seen = HashSet::new();
     for commit in new.iter().filter_map(|id| history.commits.get(id)) {
-        // What a parent has was there before, or is looked at with it.
+        // Objects of a parent existed before, or are checked with the parent.
         let parent = commit.parents.first().and_then(|parent| objects.commit(parent).ok());
         let mut pending = vec![(parent.map(|parent| parent.tree), commit.tree)];
         while let Some((before, after)) = pending.pop() {
@@ -373,7 +373,7 @@ impl Carrying<'_> {
             [] => vec![None],
             parents => parents.iter().copied().map(Some).collect(),
         };
-        // What a merge has from one of its parents is that one's.
+        // A file that a merge takes from one of its parents counts for that parent.
         for parent in parents {
             let before = match parent {
                 None => None,

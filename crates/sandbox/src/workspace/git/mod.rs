@@ -69,7 +69,7 @@ impl RepositoryChanges {
         self.refs.is_empty() && self.staged.is_empty() && self.unread().next().is_none()
     }
 
-    /// What could not be read.
+    /// Returns what could not be read, for messages.
     pub fn unread(&self) -> impl Iterator<Item = &String> {
         self.unread_refs.iter().chain(&self.unread_index)
     }
@@ -174,7 +174,7 @@ pub(crate) fn missing(before: &Refs, after: &Refs, objects: &Objects) -> Option<
     history::missing(before, after, objects).filter(|_| objects.are_all_known())
 }
 
-/// What an addition to the objects of a repository is.
+/// The result of checking an addition to the objects of a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Addition {
     /// It holds what its name says.

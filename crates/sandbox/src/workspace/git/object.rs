@@ -66,7 +66,7 @@ impl fmt::Debug for ObjectId {
     }
 }
 
-/// What kind of object it is.
+/// The type of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ObjectKind {
     Commit,
@@ -194,13 +194,13 @@ impl Commit {
     }
 }
 
-/// What a tag points at.
+/// Returns the object that a tag points at.
 pub(super) fn tagged(content: &[u8]) -> Option<ObjectId> {
     let line = content.split(|byte| *byte == b'\n').next()?;
     ObjectId::parse(line.strip_prefix(b"object ")?)
 }
 
-/// What an entry of a tree is.
+/// The type of a tree entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TreeMode {
     File,

@@ -32,7 +32,7 @@ const STATE: [&str; 4] =
 pub(crate) trait GitFiles {
     /// A regular file, up to a limit; `None` where there is none. Anything else in its place is an error.
     fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Errno>;
-    /// What a directory holds; nothing where there is none. Anything else in its place is an error.
+    /// The entries of a directory; none if it does not exist. Anything else in its place is an error.
     fn list(&self, path: &Path) -> Result<Vec<(PathBuf, Kind)>, Errno>;
 }
 
@@ -54,7 +54,7 @@ impl RefValue {
         }
     }
 
-    /// What git writes to the file of a ref.
+    /// The content that git writes to the file of a ref.
     pub(crate) fn line(&self) -> Vec<u8> {
         match self {
             Self::Object(id) => format!("{}\n", id.hex()).into_bytes(),
@@ -312,7 +312,7 @@ fn named(text: &[u8]) -> Option<Vec<ObjectId>> {
     parts.filter(|part| !is_nothing(part)).map(ObjectId::parse).collect()
 }
 
-/// What a log says that its name stood for.
+/// The objects that a reflog names.
 fn logged(text: &[u8]) -> Option<Vec<ObjectId>> {
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let after = lines.map(|line| line.split(|byte| *byte == b' ').nth(1));

@@ -22,7 +22,7 @@ pub(crate) type Staged = BTreeMap<(Vec<u8>, u8), (u32, Vec<u8>)>;
 pub(crate) struct Index {
     /// A name for the bytes; `None` where there are none, or they cannot be read.
     content: Option<ObjectId>,
-    /// What it says, or why that cannot be read.
+    /// Its entries, or why they cannot be read.
     pub staged: Result<Staged, String>,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn compare(
     let none = Index::absent();
     for (top, after) in after {
         let before = before.get(top).unwrap_or(&none);
-        // One that is the same is not asked for, whether it can be read or not.
+        // An unchanged index needs no consent, whether it can be read or not.
         if before == after && (after.content.is_some() || after.staged.is_ok()) {
             continue;
         }
@@ -103,7 +103,7 @@ pub(super) fn compare(
     }
 }
 
-/// What of an index this machine would execute, or leads out, and was not there before.
+/// New entries of an index that this machine would execute, or that lead out of the work tree.
 fn class(before: &Staged, after: &Staged, objects: &Objects, known: &ClassContext<'_>) -> Vec<Carried> {
     let repositories: Vec<PathBuf> =
         repositories(after).into_iter().map(|directory| known.at.join(directory)).collect();

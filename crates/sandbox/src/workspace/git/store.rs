@@ -82,7 +82,7 @@ impl Objects {
         store.loose(id, LARGEST_OBJECT, &self.left)
     }
 
-    /// What a difference is to, where it is named. git writes such packs for the wire only, so depth does not matter.
+    /// Reads the base of a delta that names its base. git writes such packs for the wire only, so depth does not matter.
     fn read_base(&self, store: &Store, id: &ObjectId) -> Result<Object, ObjectError> {
         store.loose(id, LARGEST_OBJECT, &self.left)
     }

@@ -35,7 +35,7 @@ impl RepositoryWatch {
         Some(RepositoryWatch { shared, own: place.own, refs, indexes })
     }
 
-    /// What happened to it since. The scan is that of the project, from the same time.
+    /// Returns what changed since. `scan` is the scan of the project at the same time.
     ///
     /// # Errors
     /// When it cannot be opened any more.

@@ -1,4 +1,4 @@
-//! Writing changes that go with no commit to the project, one by one.
+//! Writes changes that belong to no commit to the project, one by one.
 //!
 //! Every change is compared and classified anew, so that what is consented to is what is written. Deletions come
 //! first, the deepest before the others; then what is new, directories before what is in them; last the permissions of
@@ -166,7 +166,7 @@ impl Applying<'_> {
     fn without_directories_that_stay<'changes>(&mut self, tasks: Vec<Task<'changes>>) -> Vec<Task<'changes>> {
         let mut going: BTreeSet<PathBuf> = tasks.iter().filter(|task| goes(task)).map(path_of).collect();
         let mut out = Vec::new();
-        // What is in a directory comes before it.
+        // The entries of a directory come before it.
         for task in tasks.into_iter().rev() {
             let path = &task.change.path;
             match emptied(self.layers, path, task.before.as_ref().filter(|_| goes(&task)), &going) {

@@ -110,7 +110,7 @@ pub struct Refused {
 pub enum RefusedBecause {
     /// It needs a yes by name.
     NeedsConsent {
-        /// What it is.
+        /// Its class.
         class: Class,
     },
     /// A device, a pipe or a socket: no yes is enough.
@@ -157,9 +157,9 @@ pub enum RefusedBecause {
     },
     /// Commits on this name, or the index, hold what the host would execute later, or could not be read.
     Carries {
-        /// What they hold.
+        /// The files in question.
         paths: Vec<Carried>,
-        /// What is not known.
+        /// Why not everything is known.
         unread: Option<String>,
     },
     /// It goes with others of which not all could be written.
@@ -175,7 +175,7 @@ pub enum RefusedBecause {
     NotBelow,
     /// A directory above it was not made.
     NeedsParent {
-        /// Which.
+        /// The directory.
         parent: PathBuf,
     },
     /// The kernel said no, with this number.

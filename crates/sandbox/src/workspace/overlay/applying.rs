@@ -18,7 +18,7 @@ use crate::workspace::unfinished::{Recovered, Recovery, recover};
 /// The form of the file, and its version.
 const HEAD: &[u8] = b"belljar applying 1";
 
-/// What the note says.
+/// The content of the note.
 struct Note {
     maker: Birth,
     lower: PathBuf,
@@ -27,7 +27,7 @@ struct Note {
 
 impl Note {
     fn parse(bytes: &[u8]) -> Option<Self> {
-        // One that is not whole was written by an apply that had not begun.
+        // An incomplete note was written by an apply that had not begun to change the project.
         let text = bytes.strip_suffix(b"\0\0")?;
         let mut parts = text.split(|byte| *byte == 0);
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Whose traces there are is not known then, and one of them may be the user's.
+    /// It is not known then which files are traces, and one of them may be the user's.
     #[test]
     fn a_note_of_another_version_stops_a_recovery() {
         let place = tempfile::tempdir().unwrap();

@@ -20,11 +20,11 @@ const DEEPEST: usize = 512;
 /// One change to the project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Where.
+    /// Its path in the project.
     pub path: PathBuf,
-    /// What happened.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// What it is now; for a deletion, what it was.
+    /// The type of the entry now; for a deletion, before.
     pub entry: EntryKind,
     /// What it means for the host.
     pub class: Class,
@@ -34,10 +34,10 @@ pub struct Change {
     pub(super) born: Option<Time>,
 }
 
-/// What happened to an entry.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChangeKind {
-    /// It was not there.
+    /// The entry is new.
     Added,
     /// Its content, or where it leads, is another; its permissions may be, too.
     Modified,
@@ -59,7 +59,7 @@ pub struct Changes {
 }
 
 impl Overlay {
-    /// What the agent changed.
+    /// Returns what the agent changed.
     ///
     /// # Errors
     /// Fails if a layer cannot be opened.

@@ -53,7 +53,7 @@ impl Overlay {
             return Ok(Discarded { discarded, refused: Vec::new() });
         }
         let mut out = Discarded::default();
-        // What cannot be read goes as a whole; the project's own shows again.
+        // A directory that cannot be read is removed as a whole; the project's own shows again.
         let listed: BTreeSet<&Path> = all.changes.iter().map(|change| change.path.as_path()).collect();
         for path in all.unseen.into_iter().map(|one| one.path).filter(|path| selection.includes(path)) {
             match remove(&layers.upper, &trash, &path) {
@@ -207,7 +207,7 @@ pub(super) fn forget(layers: &Layers, path: &Path) -> Result<(), Errno> {
         None => Ok(()),
         Some(status) if status.kind == Kind::Directory => {
             show_below(layers, path)?;
-            // What is still in it is still to be applied or discarded.
+            // A directory that is not empty has changes left to apply or discard.
             match opened(&parent, || parent.remove_directory(name)) {
                 Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
                 answer => answer,

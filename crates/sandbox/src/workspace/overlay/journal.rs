@@ -74,7 +74,7 @@ impl JournalAct {
     }
 }
 
-/// What was made, or, of a directory, what was removed.
+/// Identifies the entry that was made or, for a directory, removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JournalMark {
     pub inode: u64,
@@ -219,7 +219,7 @@ impl Journal {
     }
 
     pub(super) fn remove(overlays: &[Overlay]) {
-        // One that stays is read again, and finds nothing to do.
+        // If the journal cannot be removed, the next command reads it and finds nothing to do.
         fs::remove_file(overlays[0].directory.join(JOURNAL)).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! What the project held when runs began: which directory lay at each path, and the names of the files in it.
+//! Records what the project had when runs began: which directory was at each path, and the names of the files in it.
 //!
 //! A file that comes to its place by a rename gets a later ctime, but what is in a directory that is renamed does not. So a
 //! file is known for the one that the run began with only if every directory above it is. And a file that the layer has and

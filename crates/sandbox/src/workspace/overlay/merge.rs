@@ -24,7 +24,7 @@ pub(super) struct Versions<'text> {
     pub theirs: &'text [u8],
 }
 
-/// What became of them.
+/// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Merge {
     /// One text; places where the sides contradict each other are in it twice, between markers.
@@ -48,7 +48,7 @@ pub(super) fn check_text(bytes: &[u8]) -> Result<(), NotText> {
     if bytes.contains(&0) { Err(NotText::Binary) } else { Ok(()) }
 }
 
-/// Merges.
+/// Merges three versions.
 pub(super) fn merge(versions: Versions<'_>) -> Result<Merge, NotText> {
     let Versions { base, ours, theirs } = versions;
     let mut known = HashMap::new();

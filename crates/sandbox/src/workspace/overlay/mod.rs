@@ -61,7 +61,7 @@ pub enum LayersError {
     Make {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
@@ -70,7 +70,7 @@ pub enum LayersError {
     Starts {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
@@ -79,25 +79,25 @@ pub enum LayersError {
     Applying {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
-    /// What was copied cannot be noted or found again.
+    /// The list of copied files cannot be written or read.
     #[error("cannot keep track of the copy in {}", path.display())]
     Copied {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
-    /// What an interrupted apply did is not known, so that nothing may be changed.
+    /// The journal of an interrupted apply cannot be read, so that nothing may be changed.
     #[error("cannot read what an interrupted apply did in {}", path.display())]
     Journal {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
@@ -115,7 +115,7 @@ pub enum LayersError {
     Originals {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },

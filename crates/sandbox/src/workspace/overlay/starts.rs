@@ -1,8 +1,8 @@
 //! When runs began, by the clock of the file system: what changed in the project after that is not overwritten.
 //!
 //! Of a file of the project nothing is recorded but its name ([`known`](super::known)) and what git has of it
-//! ([`tracked`](super::tracked)). A ctime cannot be set by anyone, and a change later than the start has a later one. So has a file one of whose other names was applied before: its
-//! second name is refused in a later apply, which is safe, and rare.
+//! ([`tracked`](super::tracked)). Programs cannot set a ctime, and a change later than the start has a later one. So has a
+//! file one of whose other names was applied before: its second name is refused in a later apply, which is safe, and rare.
 //!
 //! A run may go on with the changes of an earlier one. What the layer holds then is noted with the start that it belongs
 //! to: a program that saves by renaming makes it anew, but it is still a change to what the project was at that start. What
@@ -105,7 +105,7 @@ struct CarriedStart {
     hides: bool,
 }
 
-/// What each change of the layer is a change to.
+/// The state of the project that each change of the layer is based on.
 pub(super) struct Bases {
     starts: Starts,
     carried: HashMap<PathBuf, CarriedStart>,
@@ -251,7 +251,7 @@ impl Overlay {
         let mut carried = HashMap::new();
         let mut pending = vec![PathBuf::new()];
         while let Some(path) = pending.pop() {
-            // What cannot be read cannot be applied either.
+            // A directory that cannot be read cannot be applied either.
             let Ok(directory) = upper.directory(&path) else { continue };
             let mut names = Vec::new();
             directory.entries(|name, _kind| names.push(name.to_owned()))?;

@@ -61,7 +61,7 @@ pub struct NewBranch {
     pub repository: PathBuf,
     /// The ref that led to the commits.
     pub of: Vec<u8>,
-    /// What the branch leads to.
+    /// The commit of the branch.
     pub commit: ObjectId,
     /// How many commits are new.
     pub count: usize,
@@ -203,7 +203,7 @@ impl Group<'_> {
         tree.head == of || head == Some(&RefValue::Symbolic(of.to_vec()))
     }
 
-    /// What keeps the commits from becoming a branch, or would be lost by it.
+    /// Reasons not to make the branch: commits that do not fit, or changes that would be lost.
     fn unfit(
         &self,
         of: &[u8],
@@ -361,7 +361,7 @@ impl Group<'_> {
         }
         let heads = trees.iter().map(|tree| tree.head.as_slice());
         for name in heads.chain([of]) {
-            // What stays is kept, and says so.
+            // A ref that cannot be dropped stays kept, and is listed as such.
             drop_ref(overlay, layers, found, name)?.ok();
         }
         overlay.discard(&Selection::Paths(of_git))?;

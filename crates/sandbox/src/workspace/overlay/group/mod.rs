@@ -48,7 +48,7 @@ struct Group<'apply> {
     bases: Vec<Bases>,
 }
 
-/// What is going to be written.
+/// A group that is ready to be written.
 struct Ready {
     members: Vec<Member>,
     objects: Vec<(usize, Change)>,
@@ -223,7 +223,7 @@ impl Group<'_> {
 
 /// Takes a change out of the layer that is not going to be written.
 fn drop_change(layers: &Layers, change: &Change) {
-    // What stays is shown again.
+    // A change that cannot be dropped is listed again.
     match change.kind {
         ChangeKind::Deleted => forget_deletion(layers, &change.path).ok(),
         ChangeKind::Added | ChangeKind::Modified | ChangeKind::TypeChanged | ChangeKind::ModeChanged => {
@@ -236,12 +236,12 @@ fn drop_change(layers: &Layers, change: &Change) {
 fn directories_that_stay(opened: &Opened, members: &mut Vec<Member>, applied: &[PathBuf]) -> Vec<Member> {
     let goes = |member: &Member| removes(member.change.kind);
     let mut going: Vec<BTreeSet<PathBuf>> = vec![BTreeSet::new(); opened.layers.len()];
-    // What is in no commit is written first, and is still there in a dry run.
+    // Changes that belong to no commit are written first; a dry run has to assume them.
     going[0].extend(applied.iter().cloned());
     for member in members.iter().filter(|member| goes(member)) {
         going[member.tree].insert(member.change.path.clone());
     }
-    // What is in a directory comes before it.
+    // The entries of a directory come before it.
     members.sort_by(|one, other| other.change.path.cmp(&one.change.path));
     let stay = members.extract_if(.., |member| {
         let Member { tree, change, before, .. } = member;

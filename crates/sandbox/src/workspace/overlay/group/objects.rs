@@ -21,7 +21,7 @@ use crate::workspace::place::{Expected, PlaceError, Placing};
 pub(super) type Sound = Addition;
 
 impl Group<'_> {
-    /// What of the additions to the objects is sound.
+    /// Checks which additions to the objects are sound.
     pub(super) fn check_objects(
         &self,
         objects: &[(usize, Change)],

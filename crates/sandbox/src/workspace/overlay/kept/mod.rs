@@ -35,7 +35,7 @@ pub struct Kept {
     pub(super) overlays: Vec<Overlay>,
 }
 
-/// What is kept.
+/// All kept changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeptChanges {
     /// Changes to files, without those of repositories that are listed as commits. A path of a repository elsewhere is
@@ -89,7 +89,7 @@ impl KeptRepository {
 /// A file that both sides changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BothChanged {
-    /// Which.
+    /// Its path.
     pub path: PathBuf,
     /// Why it is not merged; `None` where it is.
     pub unmerged: Option<Unmerged>,
@@ -248,7 +248,7 @@ impl Kept {
         Ok(both.collect())
     }
 
-    /// What is kept. Versions for a merge are kept from here on, where the project still has them.
+    /// Returns the kept changes. Versions for a merge are stored from here on, where the project still has them.
     ///
     /// # Errors
     /// When a layer cannot be opened.
@@ -260,7 +260,7 @@ impl Kept {
             for change in &found.changes {
                 let path = self.outer(tree, &change.path);
                 match opened.home(tree, change).map(|(_, part)| part) {
-                    // What needs a yes of its own is listed, whatever it goes with.
+                    // A change that needs its own consent is listed, whatever group it belongs to.
                     Some(Part::Group) if change.class != Class::Ordinary => {
                         out.files.push(Change { path, ..change.clone() });
                     }

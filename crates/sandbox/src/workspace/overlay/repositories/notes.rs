@@ -177,7 +177,7 @@ impl Overlay {
         let named: BTreeSet<String> =
             main.into_iter().chain(nested.iter().map(|git| git.as_path())).map(name_of).collect();
         let is_known = |file: &str| file.split('.').next().is_some_and(|name| named.contains(name));
-        // What is kept of one that the user removed is a change to its note.
+        // Kept changes to a repository that the user removed refer to its note.
         let keeps_some = fs::read_dir(self.upper()).is_ok_and(|mut entries| entries.next().is_some());
         if keeps_some || !self.notes().exists() {
             return Ok(());

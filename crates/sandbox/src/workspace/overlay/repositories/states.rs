@@ -50,7 +50,7 @@ pub(in crate::workspace::overlay) struct States {
     /// The refs as they were; `None` if they were not noted, so that nothing counts as unchanged.
     pub base: Option<Refs>,
     pub now: Refs,
-    /// What the agent's git said.
+    /// The refs as the agent left them.
     pub after: Refs,
     /// What the project has once everything is written: the refs that either side moved, and the agent's where both did.
     pub wanted: Refs,

@@ -34,7 +34,7 @@ use crate::workspace::unfinished::{Recovered, Unfinished, Version};
 /// Directories are made closed to others, and get their permissions once all is done.
 const MADE: u32 = 0o700;
 
-/// What is done at a path.
+/// The act of a step.
 #[derive(Debug, Clone)]
 pub(super) enum Act {
     /// A file or link goes.
@@ -61,7 +61,7 @@ pub(super) struct Step {
     pub forced: bool,
 }
 
-/// What stopped a group.
+/// Why a group was stopped, and at which path.
 pub(super) struct Stopped {
     /// Where.
     pub tree: usize,
@@ -90,7 +90,7 @@ pub(super) fn carry_out(
             take_lock(&layers[*tree], path).map_err(stopped(*tree, path))?;
             taken += 1;
         }
-        // What was looked at before the locks may have changed since.
+        // Files that were compared before the locks were taken may have changed since.
         check()?;
         for step in steps {
             let noted = stage(layers, step).map_err(stopped(step.tree, &step.path))?;
@@ -115,7 +115,7 @@ pub(super) fn carry_out(
         }
         Err(stopped) => {
             if journal.state == State::Done {
-                // It may have been written all the same; undoing must not be taken for tidying up.
+                // The journal may have been written in spite of the error; recovery must undo the steps and not finish them.
                 journal.state = State::Committing;
                 journal.write(overlays).ok();
             }
@@ -219,7 +219,7 @@ fn stage(layers: &[Layers], step: &Step) -> Result<JournalStep, RefusedBecause> 
             let content = Content::File(Filling::New(content));
             let staged = Placing::new(parent, place).stage(&content, &like, Some(before));
             let (beside, made) = staged.map_err(place_failed)?;
-            // What the user changed is still changed when it is put back.
+            // A file that the user changed must still count as changed when it is put back.
             Ok(JournalStep {
                 forced: true,
                 ..note(JournalAct::Exchange, beside, Some(JournalMark::from(&made)))

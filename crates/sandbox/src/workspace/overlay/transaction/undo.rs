@@ -1,4 +1,4 @@
-//! Undoing a group that was stopped or interrupted. What somebody changed meanwhile stays as it is.
+//! Undoes a group that was stopped or interrupted. Files that were changed meanwhile stay as they are.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(super) fn undo_noted(
     Err(fault(first.tree, first.path, cause))
 }
 
-/// What became of an undo.
+/// The outcome of an undo.
 #[derive(Default)]
 struct Undone {
     /// The user's versions from before the apply, where a later one is in the place.
@@ -53,7 +53,7 @@ struct Undone {
     failed: Vec<(JournalStep, Errno)>,
 }
 
-/// What became of one step.
+/// The outcome of undoing one step.
 enum Became {
     Undone,
     /// The project has again what it had.

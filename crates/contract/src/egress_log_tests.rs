@@ -150,7 +150,7 @@ fn a_new_chain_over_inconsistent_rows_is_detected() {
 }
 
 #[test]
-fn a_newer_log_is_refused_by_its_version_and_a_row_that_is_none_by_its_line() {
+fn a_newer_log_is_refused_by_its_version_and_an_invalid_row_by_its_line() {
     let (text, _) = EgressChain::START.line(r#"{"kind":"begun","format":2}"#);
     assert_eq!(state(&text), EgressLogState::Newer { format: 2 });
     let (opened, chain) = write(&rows()[..1]);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn each_verb_is_understood() {
+    fn parses_each_subcommand() {
         assert_eq!(parse("init --control 7"), Ok(Arguments::Init(Line::Inherited(7))));
         assert_eq!(parse("init --connect /run/c"), Ok(Arguments::Init(Line::At("/run/c".into()))));
         let request = ConnectRequest {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn names_the_first_invalid_argument() {
         assert_eq!(parse(""), Err(UsageError::NoVerb));
         assert_eq!(parse("exec"), Err(UsageError::UnknownVerb("exec".to_owned())));
         assert_eq!(parse("init"), Err(UsageError::Missing("--control FD (above 2) or --connect PATH")));

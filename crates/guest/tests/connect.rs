@@ -94,7 +94,7 @@ fn a_refusal_is_shown_with_its_reason() {
 }
 
 #[test]
-fn a_proxy_that_is_none_is_an_error() {
+fn an_answer_that_is_not_http_is_an_error() {
     for answer in ["SSH-2.0-OpenSSH\r\n\r\n", ""] {
         let (address, thread) = proxy(move |mut connection| connection.write_all(answer.as_bytes()).unwrap());
         let output = connect(address, b"");

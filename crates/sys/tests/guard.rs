@@ -85,7 +85,7 @@ fn a_call_is_answered_carried_out_or_let_go_on() {
     assert_eq!(text, "x");
 }
 
-/// Without anybody who answers, calls fail; those that the filter does not hand on go on.
+/// Without a listener, calls that the filter hands on fail; others go on.
 #[test]
 fn nothing_is_made_once_the_listener_is_closed() {
     let directory = tempfile::tempdir().unwrap();

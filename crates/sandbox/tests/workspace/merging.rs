@@ -127,7 +127,7 @@ fn the_same_lines_are_a_conflict_unless_markers_are_asked_for() {
 }
 
 #[test]
-fn what_is_no_text_or_too_much_of_it_stays_a_conflict() {
+fn binary_and_too_large_files_stay_conflicts() {
     belljar_testkit::require!(UserNs);
     let project = Project::new();
     put(&project.lower(), "binary", "one\0\ntwo\nthree\n");
@@ -169,7 +169,7 @@ fn a_damaged_base_is_not_used() {
     }
 }
 
-/// What a run began with is no base for what another did.
+/// The version that one run began with is not the base of another run's change.
 #[test]
 fn a_base_belongs_to_one_run() {
     belljar_testkit::require!(UserNs);

@@ -136,7 +136,7 @@ fn a_base_is_fetched_completed_looked_at_and_named_in_this_order() {
 }
 
 #[test]
-fn what_ends_in_the_middle_or_badly_is_no_image() {
+fn an_interrupted_or_failed_build_makes_no_image() {
     fn fetching(fetch: String, comes: bool) -> FromPlay {
         FromPlay { fetch, comes, ..FromPlay::good() }
     }

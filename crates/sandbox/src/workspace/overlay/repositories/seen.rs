@@ -51,7 +51,7 @@ impl GitFiles for InSandbox<'_> {
         };
         let mut out = Vec::new();
         for (full, kind) in upper {
-            // A whiteout is a device, and devices are no refs.
+            // A whiteout is a device, and devices are not refs.
             if kind != Kind::CharacterDevice {
                 out.push((full, kind));
             }

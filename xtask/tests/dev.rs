@@ -223,7 +223,7 @@ fn rust_comes_into_the_project_where_there_is_no_package_and_is_found_again() {
 }
 
 #[test]
-fn a_rustup_that_cannot_be_brought_is_told_and_leaves_nothing_behind() {
+fn a_rustup_that_cannot_be_installed_is_reported_and_leaves_nothing_behind() {
     let machine = Machine::fresh().with_apt("");
     machine.program("python3", "case $2 in venv) echo no room >&2; exit 1 ;; esac");
     let tested = machine.dev(&["test", "--yes"]);
@@ -234,7 +234,7 @@ fn a_rustup_that_cannot_be_brought_is_told_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_machine_that_makes_no_sandbox_is_told_before_anything_is_built() {
+fn a_machine_that_cannot_build_a_sandbox_is_reported_before_anything_is_built() {
     let machine = Machine::fresh().with_rust(&wanted_rust()).with_python(&wanted_rust());
     machine.program("bwrap", "echo no namespaces for you >&2; exit 1");
     machine.program("cargo", "case $1 in fmt | clippy) ;; *) touch built ;; esac");

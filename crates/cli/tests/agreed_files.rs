@@ -123,7 +123,7 @@ fn it_is_read_only_inside_and_reported() {
         assert_ne!(found.status.code(), Some(0), "{line}: {found:?}");
     }
     assert_eq!(fs::read_to_string(stage.path("project/scripts/token.sh")).unwrap(), "#!/bin/sh\necho fine\n");
-    // What happens outside meanwhile is told.
+    // A change outside during the run is reported.
     let mut command = stage.command(&["exec", "--yes", "--", "sh", "-c", "echo ready; read line"]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -132,10 +132,10 @@ fn it_is_read_only_inside_and_reported() {
     assert_eq!(line, "ready\n");
     script(&stage, "scripts/token.sh", "echo other");
     drop(child.stdin.take());
-    let mut told = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    let mut report = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut report).unwrap();
     child.wait().unwrap();
-    assert!(told.contains("scripts/token.sh  changed; a manifest"), "{told}");
+    assert!(report.contains("scripts/token.sh  changed; a manifest"), "{report}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn digest_in(text: &str) -> String {
     rest.split_whitespace().next().unwrap().to_owned()
 }
 
-/// Refused before anything happened, with what is asked for and the ways out.
+/// Refused before anything happened, with the request and the hints.
 #[track_caller]
 fn refused(stage: &Stage, words: &[&str], wish: &str) -> Finished {
     let (runs, agreed) = (state(stage, "runs").len(), agreements(stage));
@@ -326,7 +326,7 @@ fn suites_are_trusted_and_that_is_taken_back() {
     let stage = suite("uploads: [~/.ssh/id_ed25519]\n");
     stage.write("project/tests/b.yaml", "prompt: go\n");
     let trust = |more: &[&str]| stage.run(&[&["trust", "--suite", "tests"][..], more].concat());
-    assert_eq!(trust(&[]).status.code(), Some(2), "nobody answered");
+    assert_eq!(trust(&[]).status.code(), Some(2), "there was no answer");
     assert_eq!(agreements(&stage), 0);
     let found = trust(&["--yes"]);
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);

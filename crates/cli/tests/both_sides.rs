@@ -1,5 +1,5 @@
 //! Random work of the user and of the agent in a project with a submodule, a repository of its own and a bare one, applied in
-//! random order and killed at random moments. Nobody says yes to anything, so nothing may be lost: no commit that a ref led
+//! random order and killed at random moments. Nothing is confirmed, so nothing may be lost: no commit that a ref led
 //! to on either side, and nothing that the user wrote.
 //!
 //! `BELLJAR_KILLS` sets how many rounds are made, `BELLJAR_SEED` where the random numbers begin.
@@ -163,7 +163,7 @@ fn has(text: &str, mark: &str) -> bool {
 struct Game {
     stage: Stage,
     random: Random,
-    /// What was done, for whoever reads a failure.
+    /// The steps so far, printed with a failure.
     story: String,
 }
 

@@ -37,7 +37,7 @@ fn judge(directory: &Path) -> Option<String> {
 }
 
 #[test]
-fn every_case_is_told_as_expected() {
+fn every_case_is_reported_as_expected() {
     let directories = directories();
     assert!(directories.len() > 50, "the cases are gone");
     let faults: Vec<String> = directories

@@ -227,9 +227,9 @@ fn many_at_once() {
 fn what_cannot_be_done_is_named_with_the_way_out() {
     require!(Podman);
     let stage = Stage::new();
-    let mut nobody = stage.command(&["exec", "--yes", "--backend", "container", "--", "true"]);
-    nobody.env("BELLJAR_ENGINE", stage.path("no.sock"));
-    let found = stage.finish(&mut nobody);
+    let mut unreachable = stage.command(&["exec", "--yes", "--backend", "container", "--", "true"]);
+    unreachable.env("BELLJAR_ENGINE", stage.path("no.sock"));
+    let found = stage.finish(&mut unreachable);
     assert_eq!(found.status.code(), Some(125), "{found:?}");
     assert!(found.stderr.contains("no.sock` cannot be reached"), "{}", found.stderr);
     assert!(found.stderr.contains("hint: start it"), "{}", found.stderr);

@@ -15,7 +15,7 @@ fn question(text: &str, multi: bool) -> Value {
         {"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}]})
 }
 
-/// The agent asks; whoever has no tools is the one who answers.
+/// The agent asks; the request without tools is that of the deciding model.
 fn played(questions: &[Value], replies: &[&str]) -> String {
     let reply = |content: Value| json!({"reply": {"content": [content]}});
     let ask = json!({"tool_use": {"name": "AskUserQuestion", "input": {"questions": questions}}});

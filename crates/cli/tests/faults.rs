@@ -94,12 +94,12 @@ def whole():
     while heard() is not None: pass
 "#;
 
-/// The turns of a model that says these words when it is told to, each once, and calls a tool.
+/// The turns of a model that says these texts when asked to, each once, and calls a tool.
 pub fn turns(words: &[&str]) -> Vec<Value> {
-    let turn = |told: &str, block: Value| json!({"when": {"last_message_contains": told}, "answer": {"reply": {"content": [block]}}});
+    let turn = |asked: &str, block: Value| json!({"when": {"last_message_contains": asked}, "answer": {"reply": {"content": [block]}}});
     let say = |words: &&str| {
-        let told: String = words.chars().take(40).collect();
-        turn(&format!("say {told}"), json!({"text": words}))
+        let asked: String = words.chars().take(40).collect();
+        turn(&format!("say {asked}"), json!({"text": words}))
     };
     let input = json!({"command": "true"});
     let call = turn("call", json!({"tool_use": {"name": "Bash", "input": input, "id": "toolu_1"}}));
@@ -286,7 +286,7 @@ fn a_decider_that_fails_leaves_the_question_open() {
         }
         await_nothing_left(&stage);
     }
-    // A question that is longer than a pipe, and nobody reads it.
+    // A question that is longer than a pipe, and no process reads it.
     write_agent(&stage, "greet(); take(); ask(command='x' * 500000); heard()");
     let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-timeout", "1s"];
     let found =
@@ -329,7 +329,7 @@ fn an_answer_in_a_directory_must_be_one_to_the_question() {
     ] {
         let directory = format!("questions-{number}");
         let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-dir", &directory];
-        // Nobody waits longer than the answer takes, except where none comes.
+        // The run waits no longer than the answer takes, except where none comes.
         let words = [&words[..], &["--decider-timeout", if reply.is_empty() { "1s" } else { "1m" }]].concat();
         let run = command(&stage, &words).stderr(Stdio::piped()).spawn().unwrap();
         if !reply.is_empty() {
@@ -347,7 +347,7 @@ fn an_answer_in_a_directory_must_be_one_to_the_question() {
         let stderr = String::from_utf8_lossy(&found.stderr);
         assert_eq!(found.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains(said), "{stderr}");
-        assert!(stage.path(&format!("project/{directory}/done.json")).exists(), "followers are told");
+        assert!(stage.path(&format!("project/{directory}/done.json")).exists(), "followers are informed");
     }
 }
 
@@ -432,7 +432,7 @@ fn a_killed_belljar_leaves_a_record_that_is_marked_and_nothing_that_runs() {
     kill(&run, "-KILL");
     assert_eq!(run.wait().unwrap().code(), None);
     await_nothing_left(&stage);
-    assert_eq!(staged(&stage), 1, "nobody was left to remove it");
+    assert_eq!(staged(&stage), 1, "no process was left to remove it");
     let trace = stage.run(&["trace", "last", "--json"]);
     let envelope: Value = serde_json::from_str(&trace.stdout).unwrap();
     assert_eq!(trace.status.code(), Some(3), "{envelope:#}");
@@ -480,7 +480,7 @@ fn waiting(runs: &PathBuf) -> usize {
 }
 
 #[test]
-fn a_version_is_asked_once_a_newer_one_is_told_and_one_that_is_too_old_is_refused() {
+fn a_version_is_asked_once_a_newer_one_is_reported_and_one_that_is_too_old_is_refused() {
     require!(Bwrap);
     let stage = with_agent("whole()");
     let claims = |version: &str, does: &str| {

@@ -101,14 +101,14 @@ fn reworded(frames: &mut Vec<Value>) {
 
 /// A call that the model never made, with its result.
 fn added(frames: &mut Vec<Value>, call: &str) {
-    let (said, told) = (place(frames, "assistant", "\"Skill\""), place(frames, "user", "Launching skill"));
-    let forged = [said, told].map(|at| {
+    let (said, loaded) = (place(frames, "assistant", "\"Skill\""), place(frames, "user", "Launching skill"));
+    let forged = [said, loaded].map(|at| {
         let text = frames[at].to_string();
         let text = text.replace("toolu_scripted_0000_0", call).replace("msg_scripted_0000", "msg_forged");
         serde_json::from_str::<Value>(&text).unwrap()
     });
     for (further, frame) in forged.into_iter().enumerate() {
-        frames.insert(told + 1 + further, frame);
+        frames.insert(loaded + 1 + further, frame);
     }
 }
 
@@ -131,9 +131,9 @@ fn another_result(frames: &mut [Value]) {
 }
 
 fn hidden(frames: &mut Vec<Value>) {
-    let (said, told) =
+    let (said, loaded) =
         (place(frames, "assistant", "toolu_scripted_0002_0"), place(frames, "user", "toolu_scripted_0002_0"));
-    frames.drain(said..=told);
+    frames.drain(said..=loaded);
 }
 
 const FORGED: [(&str, Forge); 7] = [

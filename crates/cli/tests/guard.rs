@@ -563,7 +563,7 @@ fn links_on_the_way_to_guarded_places_are_guarded() {
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
 }
 
-/// Where changes are kept aside, such a link needs a yes like what it leads to.
+/// In an overlay such a link needs confirmation, as the file that it leads to does.
 #[test]
 fn a_changed_link_on_the_way_to_hooks_needs_a_yes_in_an_overlay() {
     require!(Bwrap, Git);

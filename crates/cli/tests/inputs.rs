@@ -132,7 +132,7 @@ fn a_manifest_that_cannot_be_read_says_so() {
         fs::set_permissions(stage.path(name), fs::Permissions::from_mode(0o755)).unwrap();
     }
     fs::set_permissions(stage.path("project/belljar.toml"), fs::Permissions::from_mode(0o000)).unwrap();
-    // The build may lie where nobody else can look.
+    // The build may lie in a directory that other users cannot read.
     let program = stage.path("belljar");
     belljar_testkit::process::copy_program(env!("CARGO_BIN_EXE_belljar").as_ref(), &program).unwrap();
     let mut command = Command::new("setpriv");

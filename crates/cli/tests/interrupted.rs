@@ -309,7 +309,7 @@ fn prove_touches_nothing_of_the_users_home() {
     let before = snapshot(&home);
     let mut command = stage.command(&["prove"]);
     command.env("PATH", path).env("TMPDIR", stage.path("tmp"));
-    // State lies in the home unless it is told otherwise.
+    // State lies in the home unless a variable says otherwise.
     command.env("XDG_STATE_HOME", stage.path("state")).env("XDG_CACHE_HOME", stage.path("cache"));
     command.env("CARGO_HOME", home.join(".cargo")).env("RUSTUP_HOME", home.join(".rustup"));
     let found = belljar_testkit::process::run_within(&mut command, Duration::from_secs(110)).unwrap();

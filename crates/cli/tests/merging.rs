@@ -22,7 +22,7 @@ fn read(stage: &Stage) -> String {
     fs::read_to_string(stage.path("project/text.txt")).unwrap()
 }
 
-/// Nobody but the end of the run looked before the user changed the file.
+/// Only the end of the run read the file before the user changed it.
 #[test]
 fn an_edit_after_the_run_is_merged_in_both_modes() {
     require!(Bwrap);

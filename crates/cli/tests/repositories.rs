@@ -1,4 +1,4 @@
-//! Repositories of projects whose changes are kept aside: commits, branches, linked worktrees.
+//! Repositories of projects with an overlay or a copy: commits, branches, linked worktrees.
 
 use crate::stage::Stage;
 use belljar_testkit::process::Finished;
@@ -49,7 +49,7 @@ fn exec_in(stage: &Stage, directory: &Path, script: &str) -> Finished {
 }
 
 #[test]
-fn commits_are_told_as_commits_and_written_with_their_files() {
+fn commits_are_listed_as_commits_and_written_with_their_files() {
     require!(Bwrap, Git);
     for mode in ["overlay", "copy"] {
         let stage = repository(mode);

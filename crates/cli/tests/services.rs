@@ -1,4 +1,4 @@
-//! The way out of a run, with real programs inside and hosts that this test serves on the loopback.
+//! The egress of a run, with real programs inside and hosts that this test serves on the loopback.
 
 mod credentials;
 mod faults;
@@ -121,7 +121,7 @@ fn programs_that_know_no_proxy_reach_what_is_allowed_and_nothing_else() {
         .map(|row| row["decision"]["way"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(ways, ["http", "transparent", "transparent", "socks", "http"]);
-    // What is not allowed has no address, no way through the proxy, and is told with the line that would allow it.
+    // A host that is not allowed has no address, the proxy refuses it, and the report has the line that would allow it.
     for (host, words) in [
         ("evil.test", format!("add \"evil.test:{port}\" to [agents.a.egress] allow")),
         ("no.two.test", "the rule deny-1 denies it".to_owned()),

@@ -234,9 +234,9 @@ fn every_verb_is_tried_or_said_not_to_be() {
 fn assert_sane(what: &str, words: &[&str], found: &Finished) {
     let status = found.status.code();
     assert!(status.is_some_and(|status| status != 101), "{what}, {words:?}: {found:?}");
-    let told = format!("{}{}", found.stdout, found.stderr);
-    assert!(status == Some(0) || !told.trim().is_empty(), "{what}, {words:?}: {found:?}");
-    assert!(!told.contains("panicked"), "{what}, {words:?}: {told}");
+    let output = format!("{}{}", found.stdout, found.stderr);
+    assert!(status == Some(0) || !output.trim().is_empty(), "{what}, {words:?}: {found:?}");
+    assert!(!output.contains("panicked"), "{what}, {words:?}: {output}");
 }
 
 #[test]
@@ -307,10 +307,10 @@ fn a_file_behind_a_link_is_not_staged() {
         assert_eq!(found.status.code(), Some(0), "{found:?}");
         assert_eq!(fs::read_to_string(stage.path("home/.ssh/id")).unwrap(), "the-key-of-the-user\n");
         let kept = files(&stage.path("home/.local/state/belljar"));
-        let told = |path: &PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
-        assert!(kept.iter().any(|path| told(path).contains("hello/keys/id")), "the run is kept");
+        let content = |path: &PathBuf| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+        assert!(kept.iter().any(|path| content(path).contains("hello/keys/id")), "the run is kept");
         let leaked: Vec<&PathBuf> =
-            kept.iter().filter(|path| told(path).contains("THE-KEY-OF-THE-USER")).collect();
+            kept.iter().filter(|path| content(path).contains("THE-KEY-OF-THE-USER")).collect();
         assert_eq!(leaked, [] as [&PathBuf; 0], "{ignored:?}");
     }
 }

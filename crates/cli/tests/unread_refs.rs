@@ -51,7 +51,7 @@ fn refs_in_a_reftable_need_a_yes() {
     }
 }
 
-/// Whatever git follows and belljar does not read needs a yes, and is reported where it is written at once.
+/// A ref that git follows and belljar does not read needs confirmation, and is reported where it is written at once.
 #[test]
 fn names_that_cannot_be_followed_need_a_yes() {
     require!(Bwrap, Git);

@@ -88,7 +88,7 @@ const SESSION_KEYS: [(&str, Asks); 45] = [
     ("agent_env.auto_compact_window", Nothing("a number")),
 ];
 
-/// The keys of a schema, those of rules and checks aside: they have readers of their own.
+/// The keys of a schema, without those of rules and checks, which have parsers of their own.
 fn keys(schema: &Value, above: &str, out: &mut BTreeSet<String>) {
     for (key, below) in schema["properties"].as_object().into_iter().flatten() {
         let key = format!("{above}{key}");

@@ -30,7 +30,7 @@ fn ordinary_changes_are_written_and_others_need_a_yes_by_name() {
         second.stderr
     );
     assert_eq!(fs::read_to_string(stage.path("project/.envrc")).unwrap(), "evil\n");
-    assert_eq!(stage.run(&["diff", "--stat"]).stdout.lines().count(), 1, "the link is still aside");
+    assert_eq!(stage.run(&["diff", "--stat"]).stdout.lines().count(), 1, "the link is still in the overlay");
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn names_each_finding_and_the_fix_of_what_is_missing() {
 }
 
 #[test]
-fn the_version_of_the_agent_is_told_and_whether_it_is_tested() {
+fn the_version_of_the_agent_is_reported_and_whether_it_is_tested() {
     require!(Agent, AgentNext, Bwrap);
     let stage = Stage::new();
     for (program, version) in [(agent::real(), agent::VERSION), (agent::next(), agent::NEXT_VERSION)] {

@@ -524,7 +524,7 @@ fn the_memory_of_the_supervisor_is_closed_to_its_own_user() {
         assert!(!closed.status.success() && closed.stdout.is_empty(), "{file}: {}", closed.stdout.len());
         assert!(closed.stderr.contains("Permission denied"), "{file}: {}", closed.stderr);
     }
-    // The first byte of memory is nobody's: whoever may read the rest gets another answer.
+    // The first byte of memory is never mapped: a process that may read the rest gets another error.
     let memory = |pid: u32| {
         let mut command = as_ordinary_user("head");
         command.args(["-c1", &format!("/proc/{pid}/mem")]);
@@ -638,7 +638,7 @@ fn what_the_host_would_execute_is_guarded_wherever_it_lies() {
     for hooks in [project.join(".git/hooks"), nested.join(".git/hooks")] {
         assert!(hooks.is_dir() && !hooks.join("pre-commit").exists());
     }
-    // What was not there before is held back and told of; a link that leads out is reported.
+    // New files are held back and listed; a link that leads out is reported.
     let planted = sh(
         &stage,
         "mkdir -p .vscode new && git init -q new && echo evil > new/.git/hooks/pre-commit; echo 1 > .vscode/tasks.json; echo x > .mcp.json; ln -s $HOME/.bashrc out; echo ordinary > file",
@@ -669,7 +669,7 @@ fn a_copy_leaves_the_project_as_it_is() {
     assert_prints(&sh(&stage, "cat a.txt; ls"), "one\na.txt\nbelljar.toml\n");
 }
 
-/// Where everything that is mounted is shared, as under systemd: starts a run that keeps changes aside, and counts the
+/// Where everything that is mounted is shared, as under systemd: starts a run with an overlay, and counts the
 /// overlays that can be seen outside of it, before and meanwhile.
 const SHARED_MOUNTS: &str = r#"
 mount --make-rshared / && mkfifo go out || exit 1

@@ -83,7 +83,7 @@ fn the_walls_of_a_real_run_hold_and_the_controls_work() {
     walls_hold(&["prove", "--json"], &REPORTED);
 }
 
-/// With changes kept aside: the guard of `direct` has tests of its own in containers.
+/// With an overlay: the guard of `direct` has tests of its own in containers.
 #[test]
 fn the_walls_of_a_container_hold_and_the_controls_work() {
     require!(Podman, Git);
@@ -100,7 +100,7 @@ fn walls_hold(words: &[&str], in_the_project: &[&str]) {
         .collect();
     assert!(bad.is_empty(), "{bad:#?}");
     assert!(verdicts.values().filter(|(verdict, _)| verdict == "closed").count() > 40);
-    // A link that leads out is there when a run in `direct` ends: no wall stops it.
+    // A link that leads out is there when a run in `direct` ends: nothing prevents it.
     let reported: Vec<&str> = verdicts
         .iter()
         .filter(|(_, (verdict, _))| verdict == "reported")
@@ -212,7 +212,7 @@ fn every_probe_can_fail() {
     }
     assert!(missed.is_empty(), "{missed:#?}");
     // What is refused before bubblewrap is started no argument of its takes out: that is seen to
-    // fail without walls, and below.
+    // fail without a sandbox, and below.
     let walled = |(id, (verdict, inside)): &(&String, &(String, String))| {
         let outside = OUTSIDE.iter().any(|(known, _)| known == id);
         verdict == "closed" && !outside && !inside.contains("the launch was refused")
@@ -517,7 +517,7 @@ fn gc_removes_what_an_interrupted_proof_left() {
     assert!(scenes.join("scene-new").exists() && scenes.join("other").exists(), "one may be under way");
 }
 
-/// A row of `prove --leaks`: canary, found without walls, found inside, verdict.
+/// A row of `prove --leaks`: canary, found without a sandbox, found inside, verdict.
 type Canary = (String, bool, bool, String);
 
 fn canaries(user: &User, words: &[&str]) -> (Option<i32>, Vec<Canary>) {
@@ -544,7 +544,7 @@ fn no_canary_of_the_user_reaches_the_model_and_each_could() {
         let wanted = (true, control, if control { "control" } else { "sealed" });
         assert_eq!((*outside, *inside, verdict.as_str()), wanted, "{canary}");
     }
-    // Without the walls every one of them is found, and that is a failure.
+    // Without a sandbox every one of them is found, and that is a failure.
     let (status, rows) = canaries(&user, &["--backend", "host"]);
     assert_eq!(status, Some(1), "{rows:#?}");
     assert!(

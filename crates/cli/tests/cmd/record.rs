@@ -148,7 +148,7 @@ fn a_secret_of_the_run_is_not_on_the_tape_and_does_not_drift() {
 }
 
 #[test]
-fn what_the_model_was_told_of_the_user_is_on_the_tape() {
+fn private_data_sent_to_the_model_is_listed_on_the_tape() {
     require!(Agent, Bwrap);
     let stage = scenario(&plain());
     let leaks = |tape: &Path| {
@@ -165,8 +165,8 @@ fn what_the_model_was_told_of_the_user_is_on_the_tape() {
     let turns =
         [main_turn(&json!([bash(&format!("echo {home}"))])), main_turn(&json!([{"text": "all done"}]))];
     stage.write("project/scenarios/hello.script.json", script(&turns).to_string());
-    let told = leaks(&recorded(&stage));
-    assert_eq!(told["found"], json!([{"exchange": 1, "kind": "home-path"}]), "{told:#}");
+    let listed = leaks(&recorded(&stage));
+    assert_eq!(listed["found"], json!([{"exchange": 1, "kind": "home-path"}]), "{listed:#}");
     let shown = stage.finish(&mut with_agent(&stage, &["tape", "show", "scenarios/hello.tape"])).stdout;
     assert!(shown.contains("home-path in exchange 1"), "{shown}");
 }

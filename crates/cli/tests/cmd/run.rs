@@ -493,7 +493,7 @@ fn a_name_that_is_taken_is_refused() {
 }
 
 #[test]
-fn two_runs_of_one_project_at_once_are_told_apart() {
+fn two_runs_of_one_project_at_once_are_kept_apart() {
     require!(Agent, Bwrap);
     let (stage, path) = with_agent();
     let start = || {

@@ -72,7 +72,7 @@ fn a_multiplexer_runs_inside() {
 #[test]
 fn nobody_inside_has_the_other_end_of_the_terminal() {
     require!(Bwrap);
-    // The shell, the first process, and whoever else is there: none holds a multiplexer of terminals.
+    // The shell, the first process and all others: none has the multiplexer of terminals open.
     let found = typed(
         "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c ptmx | sed s/^/controllers-/; ls /proc/1/fd >/dev/null 2>&1 || echo first-is-closed",
     );

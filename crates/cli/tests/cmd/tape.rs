@@ -208,7 +208,7 @@ fn no_shipped_tape_has_words_of_the_agents_own() {
 }
 
 #[test]
-fn what_is_stale_broken_or_missing_is_told_by_its_cause() {
+fn stale_broken_and_missing_parts_are_reported_with_their_cause() {
     require!(Agent, Bwrap);
     let stage = scenario(&plain());
     let path = recorded(&stage);

@@ -183,7 +183,7 @@ fn one_bad_file_does_not_stop_the_others() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_before_anything_happens() {
+fn faults_of_a_file_are_reported_before_anything_happens() {
     let stage = Stage::new();
     stage.write(
         "project/a.yaml",
@@ -206,7 +206,7 @@ fn what_is_wrong_with_a_file_is_told_before_anything_happens() {
 }
 
 #[test]
-fn an_agent_that_fails_is_told_apart_from_a_check_that_fails() {
+fn a_failed_agent_is_distinguished_from_a_failed_check() {
     require!(Agent, Bwrap);
     let stage = Stage::new();
     let error = r#"{"version": 1, "turns": [{"answer": {"error": {"status": 400, "type": "invalid_request_error", "message": "no"}}}]}"#;
@@ -261,7 +261,7 @@ fn a_cap_on_the_cost_ends_a_scenario_with_its_own_status() {
     require!(Agent, Bwrap);
     let stage = Stage::new();
     stage.write("project/a.yaml", "prompt: go\n");
-    // Nobody listens there: a request beyond the cap is refused before it leaves.
+    // No server listens there: a request beyond the cap is refused before it is sent.
     let mut command = stage.command(&["test", "--json", "a.yaml", "--max-cost-usd", "0.000001"]);
     command.env("PATH", super::agent_path()).env("ANTHROPIC_API_KEY", "sk-made-up-key");
     command.env("ANTHROPIC_BASE_URL", "http://127.0.0.1:9");

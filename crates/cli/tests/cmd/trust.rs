@@ -46,7 +46,7 @@ fn from_never_to_agreed_to_changed_to_taken_back() {
     assert_eq!(standing(), "changed since the agreement");
     assert_eq!(advice(), json!(["this has changed since you agreed: `belljar trust reviewer` shows how"]));
     let asked = stage.run(&["trust"]);
-    assert_eq!(asked.status.code(), Some(2), "nobody answered");
+    assert_eq!(asked.status.code(), Some(2), "there was no answer");
     assert!(asked.stderr.contains("egress.rules.allow-2.host\n  + evil.example\n"), "{}", asked.stderr);
     assert_eq!(standing(), "changed since the agreement", "nothing was written");
 

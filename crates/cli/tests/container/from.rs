@@ -173,16 +173,16 @@ fn a_base_is_fetched_and_completed_once() {
 
     let again = own.build(&base, &[]);
     assert_eq!(again.stdout, format!("{name} already exists\nimage = \"{name}\"\n"), "{}", again.stderr);
-    let told = own.json(&["image", "build", "--from", &base]);
-    assert_eq!(told["outcome"], "there");
-    assert_eq!(told["manifest"], format!("image = \"{name}\""));
+    let reported = own.json(&["image", "build", "--from", &base]);
+    assert_eq!(reported["outcome"], "there");
+    assert_eq!(reported["manifest"], format!("image = \"{name}\""));
     assert_eq!(
-        (told["image"]["name"].as_str(), told["image"]["base"].as_str()),
+        (reported["image"]["name"].as_str(), reported["image"]["base"].as_str()),
         (Some(&*name), Some(&*base))
     );
     let made = own.json(&["image", "build", "--from", &base, "--rebuild"]);
-    assert_eq!((&made["outcome"], &made["image"]["name"]), (&"made".into(), &told["image"]["name"]));
-    assert_ne!(made["image"]["id"], told["image"]["id"]);
+    assert_eq!((&made["outcome"], &made["image"]["name"]), (&"made".into(), &reported["image"]["name"]));
+    assert_ne!(made["image"]["id"], reported["image"]["id"]);
     assert_eq!(registry.asked(), asked, "what the engine has is not fetched again");
 
     let mut images = own.images();
@@ -331,7 +331,7 @@ fn a_base_that_cannot_be_had_is_named_with_the_way_out() {
     let none = format!("{}/none:1", registry.address);
     for (base, expected) in [
         (none.as_str(), ["cannot fetch", "manifest unknown", "hint: look at the name and the tag"]),
-        // Nobody listens on the first port.
+        // No server listens on the first port.
         ("127.0.0.1:1/base:1", ["cannot fetch", "connection refused", "hint: no registry can be reached"]),
         (&foreign, [&format!("is made for {}; this machine is", MACHINES[1]), "", "--platform linux/"]),
         (&listed, ["cannot fetch", "", "hint: it is not made for this machine"]),
@@ -353,7 +353,7 @@ fn a_base_that_cannot_be_had_is_named_with_the_way_out() {
 }
 
 #[test]
-fn whoever_waits_is_told_what_for() {
+fn progress_names_what_is_waited_for() {
     require!(Podman, Curl);
     let registry = Registry::start();
     let system = hollow();

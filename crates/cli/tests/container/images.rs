@@ -242,7 +242,7 @@ pub fn what_an_image_says_decides_nothing(socket: &Path, more: &[&str]) {
     assert!(volumes["Volumes"].as_array().is_none_or(Vec::is_empty), "{volumes}");
 }
 
-/// What an image wants to be tried by is not: it would run beside the guest, without its walls.
+/// The health check of an image does not run: it would run beside the guest, without its restrictions.
 pub fn nothing_of_the_image_runs_beside_the_guest(socket: &Path, image: &str) {
     let stage = Stage::new();
     let words =
@@ -311,7 +311,7 @@ fn an_image_of_links_leads_nothing_elsewhere() {
     );
     let expected = "root\nagent\nnobody\nx\n/home:\nagent\n\n/srv/data:\nfile\n\n/var:\ntmp\nclosed\n";
     assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), expected), "{}", found.stderr);
-    // Where belljar's own files are shown it is refused, whoever was led there.
+    // At the paths of belljar's own files it is refused, also if a link leads there.
     let system = System::with_a_shell();
     system.stage.link("system/run", "/srv/data");
     let found = system.import(engine(), &[]).sh(&stage, "true");

@@ -128,7 +128,7 @@ impl Shelf {
             Digest::of(&body)
         );
         let mut stream = stream;
-        // Whoever asked may have gone.
+        // The client may have closed the connection.
         stream.write_all(head.as_bytes()).ok();
         if method != "HEAD" {
             stream.write_all(&body).ok();

@@ -100,7 +100,7 @@ impl Person {
 
 impl Drop for Person {
     fn drop(&mut self) {
-        // After a failure nobody else would.
+        // After a failure nothing else would.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -164,7 +164,7 @@ fn once_is_for_one_call() {
 #[test]
 fn a_run_is_for_one_path_and_is_recorded() {
     require!(Bwrap);
-    // A run with a way out keeps a record.
+    // A run with egress keeps a record.
     let stage = Stage::with("[agents.a.egress]\nallow = [\"example.org\"]\n");
     let mut person = Person::starts(
         &stage,
@@ -207,7 +207,7 @@ fn always_is_for_one_path_of_one_project_and_can_be_taken_back() {
     person.answers("create .envrc", "a");
     person.answers("create .husky/pre-commit", "a");
     person.leaves();
-    // In the next run nobody is asked, at a terminal or not; what is there already is not mounted read-only.
+    // In the next run there is no question, at a terminal or not; what is there already is not mounted read-only.
     let again = "echo two > .envrc; echo two > .husky/pre-commit; echo x > .husky/pre-push";
     let found = stage.run(&["exec", "--yes", "--", "sh", "-c", again]);
     assert!(
@@ -270,7 +270,7 @@ fn other_calls_go_on_and_a_caller_that_is_killed_leaves_nothing() {
     person.sees("allow it?");
     stage.write("project/go", "");
     until(|| stage.path("project/e").is_dir());
-    // Nobody waits for the answer any more, and the next one is asked about.
+    // No call waits for the answer any more, and the next one is asked about.
     person.sees("no (it was not answered in time)");
     person.answers("create .mcp.json", "n");
     person.sees("ended");

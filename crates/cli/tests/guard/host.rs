@@ -165,7 +165,7 @@ fn ends_with_guard(backend: Backend) {
     let killed = Command::new("kill").args(["-9", &guard.unwrap()]).status().unwrap();
     assert!(killed.success());
     assert!(!child.wait().unwrap().success());
-    // The last end of the pipe is closed: nobody of them is left.
+    // The last end of the pipe is closed: none of them is left.
     assert!(lines.next().is_none());
     assert!(shell().is_none());
     assert!(stage.path("project/plain").exists() && !stage.path("project/.envrc").exists());

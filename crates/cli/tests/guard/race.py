@@ -6,7 +6,7 @@ import ctypes, json, os, socket, stat, sys, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 os.chdir(sys.argv[1])
 until = time.monotonic() + float(sys.argv[2])
-# Nobody reads a pipe that was made in a file's place.
+# A pipe that was made in a file's place has no reader.
 C, W, X = os.O_CREAT, os.O_WRONLY | os.O_NONBLOCK, os.O_EXCL
 AT_FDCWD = -100
 for name in ("plain", "other", "swap", "deep", "fresh"):

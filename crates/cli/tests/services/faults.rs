@@ -1,4 +1,4 @@
-//! What guards the way out fails in the middle: nothing goes on unguarded, and nothing goes unlogged.
+//! The egress services fail during a run: nothing continues unchecked or unlogged.
 
 use super::{named, plain, serve};
 use crate::stage::{DEADLINE, Stage};
@@ -57,7 +57,7 @@ for attempt in range(200):
 sys.exit('the thread never waits')
 "#;
 
-/// The thread that serves the way out, of a process or of one that it started.
+/// The egress thread of a process or of one that it started.
 #[cfg(target_arch = "x86_64")]
 fn serving_thread(of: u32) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{of}/task")).ok()?;
@@ -148,5 +148,5 @@ fn when_the_log_finds_no_room_requests_are_refused() {
     assert!(written >= allowed, "{written} decisions are written, {allowed} requests left");
     let read = read_egress_log(&text, None);
     assert!(!matches!(read.state, EgressLogState::Complete), "{read:?}");
-    assert!(found.stderr.contains("No space left on device"), "the user is told: {}", found.stderr);
+    assert!(found.stderr.contains("No space left on device"), "the user sees it: {}", found.stderr);
 }

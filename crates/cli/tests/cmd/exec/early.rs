@@ -1,4 +1,4 @@
-//! The sandbox is started while the plan is being made: nobody may notice, and nothing may be left of it.
+//! The sandbox is started while the plan is being made: this must change no result and leave nothing behind.
 
 use super::{Ended, exec, sh};
 use crate::stage::Stage;
@@ -49,7 +49,7 @@ fn until(what: &str, true_at_last: impl Fn() -> bool) {
 
 /// belljar at a terminal, up to its question.
 fn asked(stage: &Stage) -> Ended {
-    // Whoever runs the tests may ignore a key, and then so does everything that they start.
+    // The process that runs the tests may ignore a signal, and every child inherits that.
     let line = format!(
         "env --default-signal=INT script -qec '{} exec -- echo begun' /dev/null",
         env!("CARGO_BIN_EXE_belljar")
@@ -78,7 +78,7 @@ fn answer(child: &mut Ended, keys: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_manifest_that_cannot_be_used_is_told_as_ever() {
+fn an_invalid_manifest_is_reported_as_usual() {
     require!(Bwrap, Root);
     for manifest in ["[agents.a]\nno-such-key = 1\n", "[agents", "[agents.a]\n[agents.b]\n"] {
         let (stage, fresh) = (used(manifest), Stage::with(manifest));
@@ -90,7 +90,7 @@ fn a_manifest_that_cannot_be_used_is_told_as_ever() {
 }
 
 #[test]
-fn words_that_are_not_understood_are_told_as_ever() {
+fn unknown_arguments_are_reported_as_usual() {
     require!(Bwrap, Root);
     let (stage, fresh) = (used(""), Stage::with(""));
     for words in [&["exec", "--no-such-option", "--", "true"][..], &["exec"], &["-C", "/no/such", "run"]] {
@@ -142,7 +142,7 @@ fn sigkill_of_belljar_while_it_plans_leaves_nothing() {
     drop(value);
 }
 
-/// Whatever bubblewrap is at: before its child is told who it is, the child knows of nobody who could be gone.
+/// Kills bubblewrap at any moment: before its child has a user id, the child cannot notice that its parent is gone.
 #[test]
 fn whenever_belljar_is_killed_nothing_is_left() {
     require!(Bwrap, Root);
@@ -205,7 +205,7 @@ fn a_plan_that_wants_other_namespaces_gets_them() {
     require!(Bwrap, Root);
     let stage = used("[agents.a]\nworkspace = \"overlay\"\n");
     assert_eq!(sh(&stage, "echo x > made").status.code(), Some(0));
-    assert!(!stage.path("project/made").exists(), "it is kept aside");
+    assert!(!stage.path("project/made").exists(), "it is in the overlay");
     stage.write("project/belljar.toml", "[agents.a]\nbackend = \"host\"\n");
     assert_eq!(sh(&stage, "echo x > made").status.code(), Some(0));
     assert!(stage.path("project/made").exists());

@@ -46,7 +46,7 @@ fn seconds(text: &str) -> f64 {
 }
 
 /// Lays a directory of ordinary files over the tree of a controller: everything that is written there is taken and
-/// given back, and limits nobody.
+/// given back, and limits no other process.
 const FALSE_TREE: &str = r#"
 tree=$(findmnt -n -l -t cgroup -O "$1" -o TARGET | head -n 1)
 own=$(sed -n "s/^[0-9]*:\(.*,\)\{0,1\}$1\(,.*\)\{0,1\}://p" /proc/self/cgroup)

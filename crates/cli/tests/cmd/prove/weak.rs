@@ -1,11 +1,11 @@
-//! Sandboxes with a wall taken out, so that every probe is seen to fail.
+//! Sandboxes with a protection removed, so that every probe is seen to fail.
 //!
 //! A program called `bwrap` stands before the real one on PATH, and between belljar and the guest: it reads the lowered
 //! arguments from the descriptor that they come by and the root from the message to the guest, edits them, and hands
-//! them on. Walls that the guest puts up from inside are taken out by a guest that puts up none; its root is made by
+//! them on. Protections that the guest adds from inside are removed by a guest that adds none; its root is made by
 //! bubblewrap then, from the same list.
 
-/// One wall, or a few that stand behind each other.
+/// One protection, or a few that back each other up.
 pub struct Weakening {
     pub name: &'static str,
     /// Python that edits the list `args` of bubblewrap, or, where the guest is the real one, the list `parts` of the
@@ -185,7 +185,7 @@ pub const WEAKENINGS: &[Weakening] = &[
     },
 ];
 
-/// Every row of the way out.
+/// Every row about egress.
 const NETWORK: &[&str] = &[
     "network.address",
     "network.name",
@@ -355,7 +355,7 @@ while True:
             os._exit(0)
 "##;
 
-/// Speaks the protocol of the guest and puts up no wall.
+/// Speaks the protocol of the guest and adds no protection.
 const GUEST: &str = r##"
 import array, ctypes, json, os, signal, socket, struct, sys
 s = socket.socket(fileno=int(sys.argv[1]))

@@ -74,14 +74,14 @@ fn digest_in(text: &str) -> String {
 
 /// Refused before anything happened, with the request and the hints.
 #[track_caller]
-fn refused(stage: &Stage, words: &[&str], wish: &str) -> Finished {
+fn refused(stage: &Stage, args: &[&str], wish: &str) -> Finished {
     let (runs, agreed) = (state(stage, "runs").len(), agreements(stage));
-    let found = stage.finish(&mut command(stage, words));
+    let found = stage.finish(&mut command(stage, args));
     let said = format!("{}{}", found.stdout, found.stderr);
-    assert_eq!(found.status.code(), Some(2), "{words:?}: {said}");
-    assert!(said.contains(wish), "{words:?} lists {wish}: {said}");
+    assert_eq!(found.status.code(), Some(2), "{args:?}: {said}");
+    assert!(said.contains(wish), "{args:?} lists {wish}: {said}");
     assert!(digest_in(&said).starts_with("sha256:"), "{said}");
-    let by_hand = matches!(words[0], "skill" | "chat");
+    let by_hand = matches!(args[0], "skill" | "chat");
     assert!(said.contains("--yes") && said.contains("belljar trust --suite") != by_hand, "{said}");
     assert!(!said.contains(KEY), "{said}");
     assert_eq!(state(stage, "runs").len(), runs, "nothing was started");
@@ -91,10 +91,10 @@ fn refused(stage: &Stage, words: &[&str], wish: &str) -> Finished {
 }
 
 /// The binary with the agent on its path where there is one: what is refused needs none.
-fn command(stage: &Stage, words: &[&str]) -> Command {
+fn command(stage: &Stage, args: &[&str]) -> Command {
     match belljar_testkit::agent::real() {
-        Ok(_) => with_agent(stage, words),
-        Err(_) => stage.command(words),
+        Ok(_) => with_agent(stage, args),
+        Err(_) => stage.command(args),
     }
 }
 
@@ -103,9 +103,9 @@ fn agreements(stage: &Stage) -> usize {
 }
 
 #[track_caller]
-fn passed(stage: &Stage, words: &[&str]) -> Value {
-    let found = stage.finish(&mut with_agent(stage, words));
-    assert_eq!(found.status.code(), Some(0), "{words:?}: {}{}", found.stdout, found.stderr);
+fn passed(stage: &Stage, args: &[&str]) -> Value {
+    let found = stage.finish(&mut with_agent(stage, args));
+    assert_eq!(found.status.code(), Some(0), "{args:?}: {}{}", found.stdout, found.stderr);
     serde_json::from_str(&found.stdout).unwrap_or_default()
 }
 
@@ -139,8 +139,8 @@ fn every_way_out_of_the_suite_is_asked_for() {
         stage.write("project/tests/mcp.json", server(r#", "env": {"TOKEN": "${GITHUB_TOKEN}"}"#));
         stage.write("home/mcp.json", server(""));
         for verb in [&["test"][..], &["record"], &["test", "--repeat", "2"]] {
-            let words = [verb, &["--scripted", "tests/a.yaml"]].concat();
-            let said = refused(&stage, &words, wish).stderr;
+            let args = [verb, &["--scripted", "tests/a.yaml"]].concat();
+            let said = refused(&stage, &args, wish).stderr;
             assert!(said.contains(place), "{said}");
         }
         let json = refused(&stage, &["test", "--json", "--scripted", "tests/a.yaml"], "--agree-to").stdout;
@@ -160,8 +160,8 @@ fn a_weaker_backend_and_a_session_from_elsewhere_are_asked_for() {
     stage.write("home/session.yaml", "uploads: [.ssh/id_ed25519]\n");
     let said = refused(&stage, &["test", "--scripted", "tests/a.yaml"], "session file: ").stderr;
     assert!(!said.contains("upload: "), "it is not read before the user agrees: {said}");
-    let words = ["test", "--scripted", "tests/a.yaml", "--agree-to", &digest_in(&said)];
-    let found = stage.finish(&mut command(&stage, &words));
+    let args = ["test", "--scripted", "tests/a.yaml", "--agree-to", &digest_in(&said)];
+    let found = stage.finish(&mut command(&stage, &args));
     assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
     assert!(
         found.stderr.contains("upload: "),
@@ -225,12 +225,12 @@ fn a_pipe_in_the_place_of_a_session_does_not_wait() {
 }
 
 #[track_caller]
-fn nothing_of_it(stage: &Stage, words: &[&str]) {
+fn nothing_of_it(stage: &Stage, args: &[&str]) {
     for json in [&[][..], &["--json"]] {
-        let found = stage.finish(&mut command(stage, &[words, json].concat()));
+        let found = stage.finish(&mut command(stage, &[args, json].concat()));
         let said = format!("{}{}", found.stdout, found.stderr);
         assert_eq!(found.status.code(), Some(2), "{said}");
-        assert!(!said.contains("root: [x") && !said.contains(KEY), "{words:?}: {said}");
+        assert!(!said.contains("root: [x") && !said.contains(KEY), "{args:?}: {said}");
         assert!(said.contains("beyond the suite"), "{said}");
     }
 }
@@ -242,25 +242,25 @@ fn the_key_leaves_only_with_an_agreement_to_all_of_it() {
     let stage =
         suite(&format!("uploads: [~/.ssh/id_ed25519]\negress: {{extra_allow: ['127.0.0.1:{port}']}}\n"));
     commands(&stage, &sending("uploads/id_ed25519", port));
-    let words = ["test", "--scripted", "tests/a.yaml"];
-    let said = refused(&stage, &words, "upload: ").stderr;
+    let args = ["test", "--scripted", "tests/a.yaml"];
+    let said = refused(&stage, &args, "upload: ").stderr;
     assert_eq!(*arrived.lock().unwrap(), [""; 0]);
     let (upload, host) = (said.find("upload: ").unwrap(), said.find("egress to 127.0.0.1").unwrap());
     assert!(upload < host, "the most dangerous first: {said}");
 
     let digest = digest_in(&said);
     let wrong = format!("sha256:{}", "0".repeat(64));
-    let found = stage.finish(&mut with_agent(&stage, &[&words[..], &["--agree-to", &wrong]].concat()));
+    let found = stage.finish(&mut with_agent(&stage, &[&args[..], &["--agree-to", &wrong]].concat()));
     assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
     assert!(found.stderr.contains(&wrong) && found.stderr.contains(&digest), "{}", found.stderr);
     assert_eq!(*arrived.lock().unwrap(), [""; 0]);
 
-    passed(&stage, &[&words[..], &["--agree-to", &digest]].concat());
+    passed(&stage, &[&args[..], &["--agree-to", &digest]].concat());
     assert!(arrived.lock().unwrap().pop().is_some_and(|sent| sent.ends_with(KEY)));
-    passed(&stage, &[&words[..], &["--yes"]].concat());
+    passed(&stage, &[&args[..], &["--yes"]].concat());
     assert!(arrived.lock().unwrap().pop().is_some_and(|sent| sent.ends_with(KEY)));
     assert_eq!(agreements(&stage), 0, "neither is kept");
-    refused(&stage, &words, "upload: ");
+    refused(&stage, &args, "upload: ");
 }
 
 /// The verb at a terminal, where `answers` is a shell command that types.

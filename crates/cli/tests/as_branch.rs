@@ -59,12 +59,12 @@ fn diverged_commits_become_a_branch_of_their_own() {
         let hint = held.stderr.lines().find(|line| line.contains("--as-branch")).unwrap();
         assert!(hint.contains("`belljar apply --as-branch agent-main -- refs/heads/main`"), "{hint}");
 
-        let words = ["apply", "--as-branch", "agent-work", "--", "refs/heads/main"];
-        let dry = stage.run(&[&words[..2], &["agent-work", "--dry-run"]].concat());
+        let args = ["apply", "--as-branch", "agent-work", "--", "refs/heads/main"];
+        let dry = stage.run(&[&args[..2], &["agent-work", "--dry-run"]].concat());
         assert_eq!(dry.status.code(), Some(0), "{mode}: {dry:?}");
         assert!(dry.stdout.starts_with("would make branch agent-work at "), "{mode}: {dry:?}");
         assert_eq!(of_the_user(&stage, "."), before, "{mode}");
-        let done = stage.run(&words);
+        let done = stage.run(&args);
         assert_eq!(done.status.code(), Some(0), "{mode}: {done:?}");
         let commit = git(&project, &["rev-parse", "--short=10", "agent-work"]);
         let line = format!("made branch agent-work at {commit}, 2 new commits of the agent's main\n");

@@ -187,28 +187,28 @@ impl Game {
     fn apply(&mut self) {
         let name = format!("landed-{}", self.story.matches('\n').count());
         let place = self.random.of(&[".git", "vendor/sub", "nested", "store.git", "shared.txt", "vendor"]);
-        let words = match self.random.below(6) {
+        let args = match self.random.below(6) {
             0 => vec!["apply", "--", place],
             1 => vec!["apply", "--as-branch", &name],
             2 => vec!["apply", "--as-branch", &name, "--", place],
             _ => vec!["apply"],
         };
-        self.story.push_str(&format!("--- {words:?}"));
+        self.story.push_str(&format!("--- {args:?}"));
         if self.random.below(3) == 0 {
             let moment = Duration::from_millis(self.random.below(120) as u64);
             self.story.push_str(&format!(" killed after {moment:?}\n"));
-            let mut child = start(&self.stage, &words, Stdio::null());
+            let mut child = start(&self.stage, &args, Stdio::null());
             kill_after(&mut child, moment);
             return;
         }
-        let dry = (words.len() == 1).then(|| self.stage.run(&["apply", "--dry-run"]));
-        let done = self.stage.run(&words);
+        let dry = (args.len() == 1).then(|| self.stage.run(&["apply", "--dry-run"]));
+        let done = self.stage.run(&args);
         self.story.push_str(&format!("\n{}{}", done.stdout, done.stderr));
         assert!(matches!(done.status.code(), Some(0..=2)), "{}{done:?}", self.story);
         if let Some(dry) = dry {
-            let words = [("would apply ", "applied "), ("would merge ", "merged "), ("would be ", "were ")];
+            let tenses = [("would apply ", "applied "), ("would merge ", "merged "), ("would be ", "were ")];
             let plain =
-                |text: &str| words.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+                |text: &str| tenses.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
             assert_eq!(plain(&dry.stdout), done.stdout, "{}", self.story);
             assert_eq!(plain(&dry.stderr), done.stderr, "{}", self.story);
         }

@@ -52,15 +52,15 @@ fn user() -> String {
     String::from_utf8(id.stdout).unwrap().trim().to_owned()
 }
 
-fn command(stage: &Stage, options: &[&str], words: &[&str]) -> Command {
-    let all = [&["exec", "--yes", "--backend", "container"], options, &["--"], words].concat();
+fn command(stage: &Stage, options: &[&str], args: &[&str]) -> Command {
+    let all = [&["exec", "--yes", "--backend", "container"], options, &["--"], args].concat();
     let mut command = stage.command(&all);
     command.env("BELLJAR_ENGINE", engine());
     command
 }
 
-fn exec(stage: &Stage, words: &[&str]) -> Finished {
-    run_within(&mut command(stage, &[], words), DEADLINE).unwrap()
+fn exec(stage: &Stage, args: &[&str]) -> Finished {
+    run_within(&mut command(stage, &[], args), DEADLINE).unwrap()
 }
 
 fn sh(stage: &Stage, script: &str) -> Finished {
@@ -68,9 +68,9 @@ fn sh(stage: &Stage, script: &str) -> Finished {
 }
 
 /// Asks the engine, as belljar would not.
-fn podman(words: &[&str]) -> String {
+fn podman(args: &[&str]) -> String {
     let url = format!("unix://{}", engine().display());
-    let output = Command::new("podman").args(["--url", &url]).args(words).output().unwrap();
+    let output = Command::new("podman").args(["--url", &url]).args(args).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -218,8 +218,8 @@ fn many_at_once() {
         .collect();
     for (number, child) in children.into_iter().enumerate() {
         let output = child.wait_with_output().unwrap();
-        let words = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{number}\n"), "{words}");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{number}\n"), "{errors}");
     }
 }
 
@@ -254,10 +254,10 @@ fn of_a_user() -> Stage {
 }
 
 /// Executes something as that user, with a podman of his own.
-fn without_root(stage: &Stage, options: &[&str], words: &[&str]) -> Finished {
+fn without_root(stage: &Stage, options: &[&str], args: &[&str]) -> Finished {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(stage.path("belljar"));
-    command.args(["exec", "--yes", "--backend", "container"]).args(options).arg("--").args(words);
+    command.args(["exec", "--yes", "--backend", "container"]).args(options).arg("--").args(args);
     command.current_dir(stage.path("project")).env_clear().envs(stage.environment());
     run_within(command.env("BELLJAR_ENGINE", "podman"), DEADLINE).unwrap()
 }
@@ -266,7 +266,7 @@ fn without_root(stage: &Stage, options: &[&str], words: &[&str]) -> Finished {
 fn podman_without_root_builds_the_same_and_a_limit_that_it_ignores_is_refused() {
     require!(Podman, Root);
     let stage = of_a_user();
-    let run = |words: &[&str]| without_root(&stage, &[], words);
+    let run = |args: &[&str]| without_root(&stage, &[], args);
     let script =
         "id -u; echo made > made; grep CapEff /proc/self/status; tail -n +3 /proc/net/dev | cut -d: -f1";
     let found = run(&["sh", "-c", script]);
@@ -312,8 +312,8 @@ fn the_repository_of_a_linked_worktree_is_kept_aside_too() {
         let (project, tree) = (stage.path("project"), stage.path("tree"));
         git(&project, &["worktree", "add", "-q", "-b", "work", tree.to_str().unwrap()]);
         let script = "git branch -qD old && echo x > $(git rev-parse --git-common-dir)/commondir";
-        let words = ["exec", "--yes", "--backend", "container", "a", "--", "sh", "-c", script];
-        let found = stage.finish(stage.command(&words).current_dir(&tree));
+        let args = ["exec", "--yes", "--backend", "container", "a", "--", "sh", "-c", script];
+        let found = stage.finish(stage.command(&args).current_dir(&tree));
         assert_eq!(found.status.code(), Some(0), "{found:?}");
         assert!(found.stderr.contains("1 ref moved"), "{}", found.stderr);
         assert!(!project.join(".git/commondir").exists());
@@ -329,11 +329,11 @@ fn the_plan_is_lowered_without_an_engine() {
     let found = stage.finish(&mut lowered);
     assert_eq!(found.status.code(), Some(0), "{found:?}");
     let value: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
-    let words = value["data"]["arguments"].as_array().unwrap();
+    let args = value["data"]["arguments"].as_array().unwrap();
     for expected in ["--network", "none", "--read-only", "--cap-drop", "all", "no-new-privileges"] {
-        assert!(words.iter().any(|word| word == expected), "{expected}: {words:?}");
+        assert!(args.iter().any(|word| word == expected), "{expected}: {args:?}");
     }
-    assert!(words.iter().any(|word| word.as_str().unwrap().starts_with("localhost/belljar/base:")));
+    assert!(args.iter().any(|word| word.as_str().unwrap().starts_with("localhost/belljar/base:")));
 }
 
 #[test]

@@ -75,9 +75,9 @@ fn it_knows_what_the_user_is_after_and_has_a_second_try() {
         "prompt: go\nassert: [{gate_answers_delivered: true}, {tool_result_contains: as green as grass}]\n";
     let one = [question("Which colour?", false)];
     scenario(&stage, yaml, &played(&one, &["Blue, I think", "OTHER: as green as grass"]));
-    let words = ["test", "--scripted", "--json", "a.yaml", "--decider-llm", "--intent", "something natural"];
-    let words = [&words[..], &["--decider-model", "claude-opus-4-8"]].concat();
-    let (status, envelope) = tried_json(&stage, &words);
+    let args = ["test", "--scripted", "--json", "a.yaml", "--decider-llm", "--intent", "something natural"];
+    let args = [&args[..], &["--decider-model", "claude-opus-4-8"]].concat();
+    let (status, envelope) = tried_json(&stage, &args);
     assert_eq!(status, 0, "{envelope:#}");
     let asked: Vec<Value> =
         requests(&envelope).into_iter().filter(|request| request["max_tokens"] == 500).collect();
@@ -141,8 +141,8 @@ fn what_it_uses_is_counted_with_the_run() {
                     "content": [content], "stop_reason": stop, "usage": usage})
             };
             let answer = if body.contains("say Blue") {
-                let words = json!({"type": "text", "text": "Blue. All done."});
-                message("m2", words, "end_turn", (0, 0))
+                let block = json!({"type": "text", "text": "Blue. All done."});
+                message("m2", block, "end_turn", (0, 0))
             } else if body.contains("\"tools\"") {
                 let call =
                     json!({"type": "tool_use", "id": "toolu_1", "name": "AskUserQuestion", "input": {}});
@@ -185,12 +185,12 @@ fn a_test_has_nobody_to_prompt() {
     );
     assert!(!stage.path("home/.local").exists(), "nothing was made");
     stage.write("project/b.yaml", "prompt: go\n");
-    for words in [
+    for args in [
         &["test", "b.yaml", "--intent", "x"][..],
         &["test", "b.yaml", "--decider-model", "x"],
         &["test", "b.yaml", "--decider-llm", "--first"],
         &["test", "b.yaml", "--decider-llm", "--decider-cmd", "cat"],
     ] {
-        assert_eq!(stage.run(words).status.code(), Some(2), "{words:?}");
+        assert_eq!(stage.run(args).status.code(), Some(2), "{args:?}");
     }
 }

@@ -32,8 +32,8 @@ impl Backend {
         match self {
             Backend::Bwrap => stage.command(&[&["exec", "--yes"], inside.as_slice()].concat()),
             Backend::Container => {
-                let words = [&["exec", "--yes", "--backend", "container"], inside.as_slice()].concat();
-                let mut command = stage.command(&words);
+                let args = [&["exec", "--yes", "--backend", "container"], inside.as_slice()].concat();
+                let mut command = stage.command(&args);
                 command.env("BELLJAR_ENGINE", crate::container::engine());
                 command
             }
@@ -62,12 +62,12 @@ fn sh(stage: &Stage, script: &str) -> Finished {
     Backend::Bwrap.sh(stage, script)
 }
 
-fn git(stage: &Stage, directory: &Path, words: &[&str]) {
+fn git(stage: &Stage, directory: &Path, args: &[&str]) {
     let mut command = Command::new("git");
-    command.args(["-c", "user.name=t", "-c", "user.email=t@example.org"]).args(words);
+    command.args(["-c", "user.name=t", "-c", "user.email=t@example.org"]).args(args);
     command.current_dir(directory).env("HOME", stage.path("home")).env("GIT_CONFIG_NOSYSTEM", "1");
     let done = run_within(&mut command, DEADLINE).unwrap();
-    assert!(done.status.success(), "git {words:?}: {}", done.stderr);
+    assert!(done.status.success(), "git {args:?}: {}", done.stderr);
 }
 
 fn repository() -> Stage {
@@ -620,8 +620,8 @@ fn a_mount_that_shows_the_project_again_is_guarded() {
     stage.write("project/.vscode/notes", "none yet");
     let here = project.display();
     let mounts =
-        ["/again", "/scripts/scripts", "/git/.git", "/hooks/scripts/hooks", "/editor/.vscode"].map(|words| {
-            let (target, part) = words[1..].split_once('/').unwrap_or((&words[1..], ""));
+        ["/again", "/scripts/scripts", "/git/.git", "/hooks/scripts/hooks", "/editor/.vscode"].map(|paths| {
+            let (target, part) = paths[1..].split_once('/').unwrap_or((&paths[1..], ""));
             format!("{{ source = \"{here}/{part}\", target = \"/srv/{target}\", mode = \"rw\" }}")
         });
     let manifest = format!("[agents.a]\nmounts = [{}]\n", mounts.join(", "));

@@ -78,8 +78,8 @@ fn every_example_runs() {
         let examples = examples(&help(verb.as_deref()));
         assert!(!examples.is_empty(), "the help of {verb:?} has no examples");
         for example in examples {
-            let words: Vec<&str> = example.split_whitespace().collect();
-            let verb = *words.iter().skip_while(|word| **word != "belljar").nth(1).unwrap();
+            let args: Vec<&str> = example.split_whitespace().collect();
+            let verb = *args.iter().skip_while(|word| **word != "belljar").nth(1).unwrap();
             assert!(verbs.iter().any(|known| known == verb), "{example}: there is no such verb");
             match stages.iter_mut().find(|(known, _)| known == verb && SHARING.contains(&verb)) {
                 Some((_, examples)) => examples.push(example),
@@ -120,8 +120,8 @@ fn runs(stage: &Stage, example: &str) {
 #[test]
 fn the_short_help_fits_a_screen() {
     for verb in all() {
-        let words = verb.as_deref().into_iter().flat_map(str::split_whitespace);
-        let arguments: Vec<&str> = words.chain(["-h"]).collect();
+        let args = verb.as_deref().into_iter().flat_map(str::split_whitespace);
+        let arguments: Vec<&str> = args.chain(["-h"]).collect();
         let text = Stage::new().run(&arguments).stdout;
         assert!(text.lines().count() <= 50 && text.lines().all(|line| line.chars().count() <= 100), "{text}");
     }

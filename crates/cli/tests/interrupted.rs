@@ -33,8 +33,8 @@ fn user() -> Stage {
     stage
 }
 
-fn start(stage: &Stage, words: &[&str]) -> Child {
-    let mut command = stage.command(words);
+fn start(stage: &Stage, args: &[&str]) -> Child {
+    let mut command = stage.command(args);
     command.env("TMPDIR", stage.path("tmp")).env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
@@ -132,14 +132,14 @@ fn gc(stage: &Stage) {
 }
 
 /// Ends a verb at random moments, and looks at what is left.
-fn ended_at_random(words: &[&str], rounds: usize, span: Duration) {
+fn ended_at_random(args: &[&str], rounds: usize, span: Duration) {
     let (stage, before) = (user(), names());
     let mut moments = Moments(7);
     for round in 0..rounds {
         let signal = SIGNALS[round % SIGNALS.len()];
         let moment = moments.next(span);
-        let when = format!("{words:?} ended by SIG{signal} after {moment:?}");
-        let mut child = start(&stage, words);
+        let when = format!("{args:?} ended by SIG{signal} after {moment:?}");
+        let mut child = start(&stage, args);
         std::thread::sleep(moment);
         let status = end(&mut child, signal);
         let by_signal = match signal {

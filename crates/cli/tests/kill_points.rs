@@ -7,11 +7,11 @@ use std::fs;
 use std::process::Command;
 
 /// Runs the binary until it is about to do its `nth` rename, and kills it there; whether it came so far.
-pub fn killed_at(stage: &Stage, words: &[&str], nth: usize) -> bool {
+pub fn killed_at(stage: &Stage, args: &[&str], nth: usize) -> bool {
     let mut command = Command::new("/usr/bin/strace");
     command.args(["-qq", "-f", "-o", "/dev/null", "-e", "trace=renameat2"]);
     command.args(["-e", &format!("inject=renameat2:signal=KILL:when={nth}")]);
-    command.arg(env!("CARGO_BIN_EXE_belljar")).args(words);
+    command.arg(env!("CARGO_BIN_EXE_belljar")).args(args);
     command.current_dir(stage.path("project")).env_clear().envs(stage.environment());
     stage.finish(&mut command).status.code().is_none()
 }

@@ -21,8 +21,8 @@ impl Moments {
     }
 }
 
-pub fn start(stage: &Stage, words: &[&str], stdout: Stdio) -> Child {
-    stage.command(words).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null()).spawn().unwrap()
+pub fn start(stage: &Stage, args: &[&str], stdout: Stdio) -> Child {
+    stage.command(args).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null()).spawn().unwrap()
 }
 
 pub fn kill_after(child: &mut Child, moment: Duration) {
@@ -89,8 +89,8 @@ fn no_work_is_lost_when_everything_is_killed() {
         fs::write(project.join("mine.txt"), &mine).unwrap();
         let said = stage.path("said");
         let script = script(round);
-        let words = ["exec", "--yes", "a", "--", "sh", "-c", &script];
-        let mut run = start(&stage, &words, fs::File::create(&said).unwrap().into());
+        let args = ["exec", "--yes", "a", "--", "sh", "-c", &script];
+        let mut run = start(&stage, &args, fs::File::create(&said).unwrap().into());
         let moment = moments.next(whole_run.mul_f64(1.2));
         kill_after(&mut run, moment);
         let heads =

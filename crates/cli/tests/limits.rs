@@ -86,12 +86,12 @@ fn a_default_is_declared_away_and_the_plan_says_so() {
 #[test]
 fn a_plan_names_the_limits_that_a_start_is_refused_for() {
     let stage = Stage::with("[agents.a]\nlimits = { memory = \"1G\", tmpfs = \"64M\", time = \"1h\" }\n");
-    let words = ["plan", "--backend", "host", "--json"];
+    let args = ["plan", "--backend", "host", "--json"];
     let refusals = |plan: &Value| -> Vec<String> {
         let advice = plan["data"]["advice"].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
         advice.filter(|line| line.starts_with("a start is refused")).map(str::to_owned).collect()
     };
-    let found = refusals(&stage.json(&words));
+    let found = refusals(&stage.json(&args));
     assert!(
         found.len() == 2 && found[0].contains("memory") && found[1].contains("without a sandbox"),
         "{found:?}"
@@ -100,7 +100,7 @@ fn a_plan_names_the_limits_that_a_start_is_refused_for() {
     let start = stage.run(&["exec", "--yes", "--backend", "host", "--", "true"]);
     assert_eq!(start.status.code(), Some(125), "{}", start.stderr);
     let unlimited = Stage::with("[agents.a]\nlimits = { time = \"1h\" }\n");
-    let plan = unlimited.json(&words);
+    let plan = unlimited.json(&args);
     assert_eq!(refusals(&plan), [""; 0]);
     let defaults = plan["data"]["default_limits"].as_array().unwrap();
     assert!(defaults.iter().all(|row| row["enforced"] == json!(false)), "{defaults:#?}");
@@ -137,8 +137,8 @@ fn a_reached_process_limit_is_said() {
 fn a_scenario_ends_at_the_time_of_the_command_line() {
     require!(Agent, Bwrap);
     let stage = scenario(&script(&[main_turn(&json!([bash("sleep 50")]))]));
-    let words = ["test", "--json", "--scripted", "--timeout", "3s", "scenarios/hello.yaml"];
-    let found = stage.finish(&mut with_agent(&stage, &words));
+    let args = ["test", "--json", "--scripted", "--timeout", "3s", "scenarios/hello.yaml"];
+    let found = stage.finish(&mut with_agent(&stage, &args));
     let data = data(&found);
     assert_eq!(found.status.code(), Some(6), "{data:#}{}", found.stderr);
     let row = &data["results"][0];

@@ -11,9 +11,9 @@ fn loose(project: &Path, subject: &str) -> String {
     git(project, &["commit-tree", "-p", "HEAD", "-m", subject, &tree])
 }
 
-fn applied(stage: &Stage, words: &[&str]) {
-    let done = stage.run(words);
-    assert_eq!(done.status.code(), Some(0), "{words:?}: {done:?}");
+fn applied(stage: &Stage, args: &[&str]) {
+    let done = stage.run(args);
+    assert_eq!(done.status.code(), Some(0), "{args:?}: {done:?}");
     git(&stage.path("project"), &["fsck", "--strict", "--no-dangling"]);
     assert_eq!(stage.run(&["diff"]).stderr, "No changes are kept.\n");
 }

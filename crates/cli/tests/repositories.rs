@@ -8,15 +8,15 @@ use std::path::Path;
 use std::process::Command;
 
 /// git outside, as the user has it.
-pub fn git(directory: &Path, words: &[&str]) -> String {
+pub fn git(directory: &Path, args: &[&str]) -> String {
     let mut command = Command::new("git");
-    command.args(["-c", "user.name=User", "-c", "user.email=user@example.org"]).args(words);
+    command.args(["-c", "user.name=User", "-c", "user.email=user@example.org"]).args(args);
     command
         .current_dir(directory)
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_CONFIG_SYSTEM", "/dev/null");
     let found = command.output().unwrap();
-    assert!(found.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&found.stderr));
+    assert!(found.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&found.stderr));
     String::from_utf8(found.stdout).unwrap().trim().to_owned()
 }
 
@@ -173,7 +173,7 @@ fn the_repository_of_a_linked_worktree_is_out_of_reach() {
         assert!(!project.join(".git/commondir").exists() && !project.join(".git/x").exists());
         assert_eq!(git(&project, &["branch", "--format=%(refname:short)"]), "main\nold\nwork");
         assert_eq!(git(&tree, &["log", "--format=%s"]), "first");
-        let run = |words: &[&str]| stage.finish(stage.command(words).current_dir(&tree));
+        let run = |args: &[&str]| stage.finish(stage.command(args).current_dir(&tree));
         let page = run(&["diff", "a"]).stdout;
         assert!(page.contains("work: ") && page.contains(" second\n"), "{page}");
         let planted = format!("A {}  ! git reads", project.join(".git/commondir").display());

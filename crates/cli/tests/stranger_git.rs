@@ -162,9 +162,9 @@ const PLANTED: [(&str, Plant); 13] = [
     }),
 ];
 
-fn run(stage: &Stage, words: &[&str]) -> Finished {
+fn run(stage: &Stage, args: &[&str]) -> Finished {
     let path = format!("{}:{}", stage.path("bin").display(), agent_path());
-    stage.finish(stage.command(words).env("PATH", path))
+    stage.finish(stage.command(args).env("PATH", path))
 }
 
 /// A suite with a tape, and a `git` that tells when it is started outside.
@@ -223,7 +223,7 @@ fn every_verb_is_tried_or_said_not_to_be() {
     let tried: BTreeSet<String> = STAGING
         .iter()
         .chain(&LOOKING)
-        .map(|words| words[0].to_owned())
+        .map(|args| args[0].to_owned())
         .chain(OTHERS.map(str::to_owned))
         .collect();
     assert_eq!(tried, verbs().into_iter().collect());
@@ -231,12 +231,12 @@ fn every_verb_is_tried_or_said_not_to_be() {
 
 /// Ended by itself, and where it failed it says why.
 #[track_caller]
-fn assert_sane(what: &str, words: &[&str], found: &Finished) {
+fn assert_sane(what: &str, args: &[&str], found: &Finished) {
     let status = found.status.code();
-    assert!(status.is_some_and(|status| status != 101), "{what}, {words:?}: {found:?}");
+    assert!(status.is_some_and(|status| status != 101), "{what}, {args:?}: {found:?}");
     let output = format!("{}{}", found.stdout, found.stderr);
-    assert!(status == Some(0) || !output.trim().is_empty(), "{what}, {words:?}: {found:?}");
-    assert!(!output.contains("panicked"), "{what}, {words:?}: {output}");
+    assert!(status == Some(0) || !output.trim().is_empty(), "{what}, {args:?}: {found:?}");
+    assert!(!output.contains("panicked"), "{what}, {args:?}: {output}");
 }
 
 #[test]
@@ -246,10 +246,10 @@ fn nothing_of_a_strangers_repository_runs() {
     let before = names(&stage.path("project"));
     for (what, plant) in PLANTED {
         plant(&stage);
-        for words in STAGING.iter().chain(&LOOKING) {
-            let found = run(&stage, words);
-            assert_eq!(canaries(&stage), [""; 0], "{what}, {words:?}: {found:?}");
-            assert_sane(what, words, &found);
+        for args in STAGING.iter().chain(&LOOKING) {
+            let found = run(&stage, args);
+            assert_eq!(canaries(&stage), [""; 0], "{what}, {args:?}: {found:?}");
+            assert_sane(what, args, &found);
         }
         clear(&stage.path("project"), &before);
         clear(&stage.path(SKILL), &BTreeSet::from(["SKILL.md".to_owned(), "scripts".to_owned()]));
@@ -263,14 +263,14 @@ fn a_repository_that_cannot_be_read_is_named_and_one_that_can_is_read() {
     let stage = suite();
     let skill = ["skill", "skills/hello", "go", "--script", "scenarios/hello.script.json"];
     let before = names(&stage.path("project"));
-    let words = [
+    let reasons = [
         ("a repository around the suite", "sparse-checkout disable"),
         ("an index cut off", "damaged or cut off"),
         ("a huge index", "larger than 64 MiB"),
         ("a link to a work tree's repository elsewhere", "does not name this directory as its work tree"),
         ("an index and a configuration that are pipes", "not a regular file"),
     ];
-    for (what, why) in words {
+    for (what, why) in reasons {
         let (_, plant) = PLANTED.iter().find(|(name, _)| *name == what).unwrap();
         plant(&stage);
         let found = run(&stage, &skill);

@@ -15,8 +15,8 @@ fn kept_nothing(stage: &Stage) -> bool {
     stage.run(&["diff"]).stderr == "No changes are kept.\n"
 }
 
-fn in_directory(stage: &Stage, directory: &Path, words: &[&str]) -> Finished {
-    stage.finish(stage.command(words).current_dir(directory))
+fn in_directory(stage: &Stage, directory: &Path, args: &[&str]) -> Finished {
+    stage.finish(stage.command(args).current_dir(directory))
 }
 
 /// A commit of the agent's changes two files, and so does the user.
@@ -78,8 +78,8 @@ fn a_ref_that_the_user_moved_and_packed_is_a_conflict() {
     let one = stage.run(&["apply", "--take", "theirs", "--", ".git/refs/tags/t"]);
     assert_eq!(one.status.code(), Some(1), "the branch was not named: {}", one.stderr);
     assert_eq!(git(&project, &["rev-parse", "t"]), mine);
-    let words = ["apply", "--take", "theirs", "--", "refs/tags/t", "refs/heads/feature"];
-    let done = stage.run(&words);
+    let args = ["apply", "--take", "theirs", "--", "refs/tags/t", "refs/heads/feature"];
+    let done = stage.run(&args);
     assert_eq!(done.status.code(), Some(0), "{}", done.stderr);
     let head = git(&project, &["rev-parse", "HEAD"]);
     assert_eq!(
@@ -282,7 +282,7 @@ fn reflogs_are_joined() {
 #[test]
 fn a_commit_that_is_overwritten_stays_in_the_reflog() {
     require!(Bwrap, Git);
-    for words in [
+    for args in [
         &["apply", "--take", "theirs", "--", ".git"][..],
         &["apply", "--force"],
         &["apply", "--take", "theirs", "--", ".git/refs/heads/main", ".git/logs/refs/heads/main"],
@@ -292,11 +292,11 @@ fn a_commit_that_is_overwritten_stays_in_the_reflog() {
         exec(&stage, "git commit -q --allow-empty -m agent");
         git(&project, &["commit", "-q", "--allow-empty", "-m", "mine"]);
         let mine = git(&project, &["rev-parse", "HEAD"]);
-        let done = stage.run(words);
-        assert_eq!(done.status.code(), Some(0), "{words:?}: {}", done.stderr);
+        let done = stage.run(args);
+        assert_eq!(done.status.code(), Some(0), "{args:?}: {}", done.stderr);
         assert_eq!(git(&project, &["log", "--format=%s"]), "agent\nfirst");
         for name in ["HEAD", "main"] {
-            assert!(git(&project, &["reflog", "--format=%H", name]).contains(&mine), "{words:?} {name}");
+            assert!(git(&project, &["reflog", "--format=%H", name]).contains(&mine), "{args:?} {name}");
         }
     }
 }
@@ -309,8 +309,8 @@ fn a_branch_that_the_user_left_waits() {
     let project = stage.path("project");
     exec(&stage, "echo two >> file.txt; git commit -qam agent");
     git(&project, &["checkout", "-q", "old"]);
-    for words in [&["apply"][..], &["apply", "--force"]] {
-        let held = stage.run(words);
+    for args in [&["apply"][..], &["apply", "--force"]] {
+        let held = stage.run(args);
         assert_eq!((held.status.code(), held.stdout.as_str()), (Some(1), ""), "{}", held.stderr);
         assert!(held.stderr.contains("not applied: .git/HEAD: you have left main"), "{}", held.stderr);
         assert_eq!(git(&project, &["status", "--porcelain", "-uno"]), "");
@@ -348,7 +348,7 @@ fn paths_are_relative_to_the_current_directory() {
     let absolute = stage.path("project/a");
     let done = in_directory(&stage, &below, &["apply", "--", absolute.to_str().unwrap()]);
     assert_eq!(done.stdout, "applied a\n", "{}", done.stderr);
-    for words in [
+    for args in [
         &["diff", "--", "b"][..],
         &["apply", "--", "b"],
         &["apply", "--dry-run", "--", "b"],
@@ -357,9 +357,9 @@ fn paths_are_relative_to_the_current_directory() {
         &["apply", "--take", "ours", "--", "b"],
         &["apply", "--allow", "b"],
     ] {
-        let none = in_directory(&stage, &below, words);
-        assert_eq!(none.status.code(), Some(2), "{words:?}: {}{}", none.stdout, none.stderr);
-        assert!(none.stderr.contains("d/b"), "{words:?}: {}", none.stderr);
+        let none = in_directory(&stage, &below, args);
+        assert_eq!(none.status.code(), Some(2), "{args:?}: {}{}", none.stdout, none.stderr);
+        assert!(none.stderr.contains("d/b"), "{args:?}: {}", none.stderr);
     }
     assert_eq!(stage.run(&["diff", "--stat"]).stdout, "A b\n");
 }

@@ -28,12 +28,12 @@ impl Pane {
         self.stage.path("tmux").display().to_string()
     }
 
-    fn tmux(&self, words: &[&str]) -> String {
+    fn tmux(&self, args: &[&str]) -> String {
         let mut command = Command::new("tmux");
-        command.args(["-S", &self.socket()]).args(words).current_dir(self.stage.path("project"));
+        command.args(["-S", &self.socket()]).args(args).current_dir(self.stage.path("project"));
         let found =
             self.stage.finish(command.env_clear().envs(self.stage.environment()).env("TERM", "xterm"));
-        assert_eq!(found.status.code(), Some(0), "tmux {words:?}: {}", found.stderr);
+        assert_eq!(found.status.code(), Some(0), "tmux {args:?}: {}", found.stderr);
         found.stdout
     }
 

@@ -138,11 +138,11 @@ fn world() -> Stage {
 #[test]
 fn every_key_that_can_ask_for_something_is_asked_about() {
     let stage = world();
-    let words = ["test", "--scripted", "tests/a.yaml"];
+    let args = ["test", "--scripted", "tests/a.yaml"];
     for (key, asks) in &SESSION_KEYS {
         let For(text, wish) = asks else { continue };
         stage.write("project/tests/session.yaml", format!("{text}\n"));
-        assert!(refused(&stage, &words, wish).stderr.contains(wish), "{key}");
+        assert!(refused(&stage, &args, wish).stderr.contains(wish), "{key}");
     }
     stage.write("project/tests/session.yaml", PLAIN);
     for (key, asks) in &SCENARIO_KEYS {
@@ -150,6 +150,6 @@ fn every_key_that_can_ask_for_something_is_asked_about() {
         let rest: String =
             SCENARIO.split_inclusive('\n').filter(|line| !line.starts_with("session:")).collect();
         stage.write("project/tests/a.yaml", format!("{text}\n{rest}"));
-        assert!(refused(&stage, &words, wish).stderr.contains(wish), "{key}");
+        assert!(refused(&stage, &args, wish).stderr.contains(wish), "{key}");
     }
 }

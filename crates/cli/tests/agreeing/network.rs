@@ -22,8 +22,8 @@ fn a_replay_dials_nothing_without_its_flag() {
     assert_eq!(arrived.lock().unwrap().drain(..).count(), 1, "the recording itself sends");
 
     // Without the flag the hosts need no agreement, and nothing arrives.
-    let words = ["replay", "--json", "--on-drift", "continue", "tests/a.tape"];
-    let found = stage.finish(&mut crate::cmd::record::with_agent(&stage, &words));
+    let args = ["replay", "--json", "--on-drift", "continue", "tests/a.tape"];
+    let found = stage.finish(&mut crate::cmd::record::with_agent(&stage, &args));
     assert_eq!(*arrived.lock().unwrap(), [""; 0], "{}", found.stdout);
     let envelope: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
     let row = &envelope["data"]["results"][0];
@@ -39,8 +39,8 @@ fn a_replay_dials_nothing_without_its_flag() {
 
     refused(&stage, &["replay", "--network", "tests/a.tape"], "egress to 127.0.0.1");
     assert_eq!(*arrived.lock().unwrap(), [""; 0]);
-    let words = ["replay", "--network", "--yes", "--on-drift", "continue", "tests/a.tape"];
-    stage.finish(&mut crate::cmd::record::with_agent(&stage, &words));
+    let args = ["replay", "--network", "--yes", "--on-drift", "continue", "tests/a.tape"];
+    stage.finish(&mut crate::cmd::record::with_agent(&stage, &args));
     assert_eq!(arrived.lock().unwrap().len(), 1, "with both it does");
 }
 

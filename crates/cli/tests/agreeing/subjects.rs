@@ -23,13 +23,13 @@ fn stage() -> Stage {
 fn links_out_of_what_is_tried_are_asked_for() {
     let stage = stage();
     for (directory, wish) in [("shop", "plugin: "), ("skills", "skill: ")] {
-        for words in [
+        for args in [
             &["skill", directory, "go"][..],
             &["chat", directory, "--say", "hi"],
             &["skill", directory, "go", "--dry-run"],
         ] {
-            let words = [words, &["--script", "script.json"]].concat();
-            refused(&stage, &words, wish);
+            let args = [args, &["--script", "script.json"]].concat();
+            refused(&stage, &args, wish);
         }
     }
 }
@@ -50,9 +50,9 @@ fn what_the_command_line_names_is_the_users_word() {
     let stage = stage();
     let home = stage.path("home").display().to_string();
     let (key, private) = (format!("{home}/.ssh/id_ed25519"), format!("{home}/private/skills/notes"));
-    let words =
+    let args =
         ["skill", &private, "go", "--upload", &key, "--allow", "one.example", "--script", "script.json"];
-    let found = stage.finish(&mut command(&stage, &words));
+    let found = stage.finish(&mut command(&stage, &args));
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     let found =
         stage.finish(&mut command(&stage, &["skill", "skills", "go", "--yes", "--script", "script.json"]));

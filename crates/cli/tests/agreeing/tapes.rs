@@ -27,13 +27,13 @@ fn names(stage: &Stage, file: &str) {
 fn a_tapes_scenario_takes_nothing_unasked_either() {
     require!(Agent, Bwrap);
     let stage = recorded();
-    for words in [
+    for args in [
         &["replay", "tests/a.tape"][..],
         &["replay", "tests"],
         &["tape", "verify", "tests"],
         &["tape", "refresh", "--scripted", "tests"],
     ] {
-        refused(&stage, words, "upload: ");
+        refused(&stage, args, "upload: ");
     }
     stage.link("project/tests/key.txt", "../../home/.ssh/id_ed25519");
     stage.link("project/tests/inner/keys", "../../../home/.ssh");
@@ -76,17 +76,17 @@ fn a_tape_names_no_scenario_beyond_its_suite() {
     let runs = state(&stage, "runs").len();
     for file in ["../../home/passwd", &absolute, "link.yaml", "inner/passwd"] {
         names(&stage, file);
-        for words in [
+        for args in [
             &["replay", "--yes", "tests/a.tape"][..],
             &["replay", "--protocol", "tests/a.tape"],
             &["tape", "verify", "--yes", "tests/a.tape"],
             &["tape", "refresh", "--yes", "--scripted", "tests/a.tape"],
         ] {
-            let found = stage.finish(&mut command(&stage, words));
+            let found = stage.finish(&mut command(&stage, args));
             let said = format!("{}{}", found.stdout, found.stderr);
-            assert_eq!(found.status.code(), Some(2), "{words:?} {file}: {said}");
-            assert!(!said.contains("root:x") && !said.contains(KEY), "{words:?} {file}: {said}");
-            assert!(said.contains("lies beyond"), "{words:?} {file}: {said}");
+            assert_eq!(found.status.code(), Some(2), "{args:?} {file}: {said}");
+            assert!(!said.contains("root:x") && !said.contains(KEY), "{args:?} {file}: {said}");
+            assert!(said.contains("lies beyond"), "{args:?} {file}: {said}");
         }
     }
     assert_eq!(state(&stage, "runs").len(), runs);

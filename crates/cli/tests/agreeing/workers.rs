@@ -22,14 +22,14 @@ fn two() -> crate::stage::Stage {
 fn what_many_ask_for_is_asked_once_before_the_first() {
     require!(Agent, Bwrap);
     let stage = two();
-    let words = ["test", "--scripted", "tests"];
-    let said = refused(&stage, &words, "upload: ").stderr;
+    let args = ["test", "--scripted", "tests"];
+    let said = refused(&stage, &args, "upload: ").stderr;
     assert!(said.contains("egress to one.example"), "{said}");
     let digest = digest_in(&said);
-    let found = stage.finish(&mut with_agent(&stage, &[&words[..], &["--agree-to", &digest]].concat()));
+    let found = stage.finish(&mut with_agent(&stage, &[&args[..], &["--agree-to", &digest]].concat()));
     assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
     stage.write("project/tests/other.yaml", "egress: {extra_allow: [two.example]}\n");
-    let found = stage.finish(&mut with_agent(&stage, &[&words[..], &["--agree-to", &digest]].concat()));
+    let found = stage.finish(&mut with_agent(&stage, &[&args[..], &["--agree-to", &digest]].concat()));
     assert_eq!(found.status.code(), Some(2), "{}{}", found.stdout, found.stderr);
     assert!(found.stderr.contains("two.example"), "{}", found.stderr);
 }
@@ -54,8 +54,8 @@ fn what_changed_after_the_agreement_is_refused_by_the_worker() {
     require!(Agent, Bwrap);
     let stage = two();
     commands(&stage, "sleep 5");
-    let words = ["test", "--scripted", "--json", "--yes", "--jobs", "1", "tests/a.yaml", "tests/b.yaml"];
-    let mut command = with_agent(&stage, &words);
+    let args = ["test", "--scripted", "--json", "--yes", "--jobs", "1", "tests/a.yaml", "tests/b.yaml"];
+    let mut command = with_agent(&stage, &args);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
     while state(&stage, "staging").is_empty() {

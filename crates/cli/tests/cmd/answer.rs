@@ -8,16 +8,16 @@ fn asked(stage: &Stage, kind: &str, rest: &str) {
 fn an_answer_names_what_was_asked() {
     let stage = Stage::new();
     asked(&stage, "question", r#", "questions": [{"question": "A?"}, {"question": "B?"}]"#);
-    for (words, part) in [
+    for (args, part) in [
         (&["--choose", "x"][..], "2 questions were asked"),
         (&["--answer", "A?=x"], "\"B?\" has no answer"),
         (&["--answer", "C?=x"], "\"C?\" was not asked"),
         (&["--answer", "nothing"], "has no `=`"),
     ] {
-        let found = stage.run(&[&["answer", "q", "--gate", "1"], words].concat());
+        let found = stage.run(&[&["answer", "q", "--gate", "1"], args].concat());
         assert_eq!(found.status.code(), Some(2));
-        assert!(found.stderr.contains(part), "{words:?}: {}", found.stderr);
-        assert!(!stage.path("project/q/resp-1.json").exists(), "{words:?}");
+        assert!(found.stderr.contains(part), "{args:?}: {}", found.stderr);
+        assert!(!stage.path("project/q/resp-1.json").exists(), "{args:?}");
     }
     let found = stage.run(&["answer", "q", "--gate", "1", "--answer", "A?=x", "--answer", "B?=y", "--json"]);
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);

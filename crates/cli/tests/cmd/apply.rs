@@ -183,7 +183,7 @@ fn gc_does_not_remove_changes_that_were_never_applied() {
     require!(Bwrap);
     let stage = overlaid("echo agent > old.txt");
     fs::rename(stage.path("project"), stage.path("moved")).unwrap();
-    let gc = |words: &[&str]| stage.finish(stage.command(words).current_dir(stage.path("moved")));
+    let gc = |args: &[&str]| stage.finish(stage.command(args).current_dir(stage.path("moved")));
     let kept = gc(&["gc"]);
     assert!(kept.stderr.contains("neither applied nor discarded"), "{kept:?}");
     fs::rename(stage.path("moved"), stage.path("project")).unwrap();

@@ -6,8 +6,8 @@ fn one_question_is_rehearsed() {
     let policy =
         "- when_tool: Bash\n  allow_if: command.startsWith('ls')\n- when_question: colour\n  choose: red\n";
     stage.write("project/policy.yaml", policy);
-    let with = |words: &[&str]| stage.run(&[&["decide", "--answer-policy", "policy.yaml"], words].concat());
-    for (words, status, part) in [
+    let with = |args: &[&str]| stage.run(&[&["decide", "--answer-policy", "policy.yaml"], args].concat());
+    for (args, status, part) in [
         (
             &["--question", "Which colour?", "--option", "Red", "--option", "Blue"][..],
             0,
@@ -19,9 +19,9 @@ fn one_question_is_rehearsed() {
         (&["--tool", "Write", "--strict"], 0, "deny"),
         (&["--tool", "Bash", "--input", "[]"], 2, "--input"),
     ] {
-        let found = with(words);
-        assert_eq!(found.status.code(), Some(status), "{words:?}: {}{}", found.stdout, found.stderr);
-        assert!(format!("{}{}", found.stdout, found.stderr).contains(part), "{words:?}: {found:?}");
+        let found = with(args);
+        assert_eq!(found.status.code(), Some(status), "{args:?}: {}{}", found.stdout, found.stderr);
+        assert!(format!("{}{}", found.stdout, found.stderr).contains(part), "{args:?}: {found:?}");
     }
     let value = stage.json(&["decide", "--question", "Which?", "--option", "A", "--first", "--json"]);
     assert_eq!((&value["data"]["answer"], &value["data"]["by"]), (&"A".into(), &"first".into()));

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn exec(stage: &Stage, words: &[&str]) -> Finished {
-    stage.run(&[&["exec", "--yes", "--"], words].concat())
+fn exec(stage: &Stage, args: &[&str]) -> Finished {
+    stage.run(&[&["exec", "--yes", "--"], args].concat())
 }
 
 fn sh(stage: &Stage, script: &str) -> Finished {
@@ -377,14 +377,14 @@ fn a_project_on_a_read_only_file_system() {
 fn git_works_in_repositories_worktrees_and_submodules() {
     require!(Bwrap, Git);
     let stage = Stage::new();
-    let git = |directory: &Path, words: &[&str]| {
+    let git = |directory: &Path, args: &[&str]| {
         let mut command = Command::new("git");
         command
             .args(["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always"])
-            .args(words);
+            .args(args);
         command.current_dir(directory).env("HOME", stage.path("home")).env("GIT_CONFIG_NOSYSTEM", "1");
         let done = run_within(&mut command, Duration::from_secs(20)).unwrap();
-        assert!(done.status.success(), "git {words:?}: {}", done.stderr);
+        assert!(done.status.success(), "git {args:?}: {}", done.stderr);
     };
     let inside = |directory: &Path| {
         let script = "git status --porcelain && git -c user.name=a -c user.email=a@example.org commit -q --allow-empty -m inside && git log -1 --format=%s";
@@ -463,8 +463,8 @@ fn neither_belljar_nor_what_runs_inside_needs_anything_of_the_machine() {
         let mut command = Command::new("bwrap");
         command.args(["--unshare-all", "--ro-bind"]).arg(program).args(["/it", "/it", "--version"]);
         let output = command.output().unwrap();
-        let words = String::from_utf8(output.stdout).unwrap();
-        assert!(words.starts_with(name), "{words}{}", String::from_utf8_lossy(&output.stderr));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.starts_with(name), "{printed}{}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
@@ -561,9 +561,9 @@ fn an_ordinary_user_gets_the_same() {
 fn a_directory_that_the_command_closed_is_a_finding() {
     require!(Bwrap, Root);
     let (stage, belljar) = ordinary_stage();
-    let run = |words: &[&str]| {
+    let run = |args: &[&str]| {
         let mut command = as_ordinary_user(&belljar);
-        command.args(words).current_dir(stage.path("project"));
+        command.args(args).current_dir(stage.path("project"));
         stage.finish(command.env_clear().envs(stage.environment()))
     };
     let found = run(&["exec", "--", "sh", "-c", "mkdir nr; echo x > nr/.envrc; chmod 0 nr"]);
@@ -596,11 +596,11 @@ fn an_ordinary_user_keeps_changes_aside() {
 fn what_the_host_would_execute_is_guarded_wherever_it_lies() {
     require!(Bwrap, Git);
     let stage = Stage::new();
-    let git = |directory: &Path, words: &[&str]| {
+    let git = |directory: &Path, args: &[&str]| {
         let mut command = Command::new("git");
-        command.args(["-c", "user.name=t", "-c", "user.email=t@example.org"]).args(words);
+        command.args(["-c", "user.name=t", "-c", "user.email=t@example.org"]).args(args);
         let command = command.current_dir(directory).env("HOME", stage.path("home"));
-        assert!(run_within(command, Duration::from_secs(20)).unwrap().status.success(), "git {words:?}");
+        assert!(run_within(command, Duration::from_secs(20)).unwrap().status.success(), "git {args:?}");
     };
     let project = stage.path("project");
     let nested = project.join("vendor/deep/er");

@@ -19,8 +19,8 @@ fn questions_wait_in_a_directory_for_their_answers() {
     ]);
     stage.write("project/script.json", played);
     std::fs::create_dir(stage.path("project/questions")).unwrap();
-    let words = ["skill", "skills/notes", "go", "--script", "script.json", "--decider-dir", "questions"];
-    let run = stage.command(&words).env("PATH", agent_path()).stderr(Stdio::piped()).spawn().unwrap();
+    let args = ["skill", "skills/notes", "go", "--script", "script.json", "--decider-dir", "questions"];
+    let run = stage.command(&args).env("PATH", agent_path()).stderr(Stdio::piped()).spawn().unwrap();
     let mut follow =
         stage.command(&["gates", "questions", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
@@ -40,6 +40,6 @@ fn questions_wait_in_a_directory_for_their_answers() {
     assert!(follow.wait().unwrap().success());
     let found = run.wait_with_output().unwrap();
     assert_eq!(found.status.code(), Some(0), "{}", String::from_utf8_lossy(&found.stderr));
-    let again = stage.command(&words).env("PATH", agent_path()).output().unwrap();
+    let again = stage.command(&args).env("PATH", agent_path()).output().unwrap();
     assert_eq!(again.status.code(), Some(2), "a directory with another run's questions is not taken");
 }

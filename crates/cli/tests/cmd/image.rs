@@ -3,8 +3,8 @@ use crate::stage::Stage;
 use belljar_testkit::require;
 use serde_json::Value;
 
-fn image(stage: &Stage, words: &[&str]) -> Value {
-    let mut command = stage.command(&[&["image"], words, &["--json"]].concat());
+fn image(stage: &Stage, args: &[&str]) -> Value {
+    let mut command = stage.command(&[&["image"], args, &["--json"]].concat());
     let found = stage.finish(command.env("BELLJAR_ENGINE", engine()));
     assert_eq!(found.status.code(), Some(0), "{found:?}");
     serde_json::from_str(&found.stdout).unwrap()

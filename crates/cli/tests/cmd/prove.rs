@@ -29,9 +29,9 @@ impl User {
         self.directory.path().join("home")
     }
 
-    fn belljar(&self, path: &str, words: &[&str]) -> Output {
+    fn belljar(&self, path: &str, args: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_belljar"))
-            .args(words)
+            .args(args)
             .env_clear()
             .env("HOME", self.home())
             .env("PATH", path)
@@ -80,19 +80,19 @@ const REPORTED: [&str; 2] = ["executed.escaping-link", "report.buried"];
 #[test]
 fn the_walls_of_a_real_run_hold_and_the_controls_work() {
     require!(Bwrap, Git);
-    walls_hold(&["prove", "--json"], &REPORTED);
+    sandbox_holds(&["prove", "--json"], &REPORTED);
 }
 
 /// With an overlay: the guard of `direct` has tests of its own in containers.
 #[test]
 fn the_walls_of_a_container_hold_and_the_controls_work() {
     require!(Podman, Git);
-    walls_hold(&["prove", "--backend", "container", "--workspace", "overlay", "--json"], &[]);
+    sandbox_holds(&["prove", "--backend", "container", "--workspace", "overlay", "--json"], &[]);
 }
 
-fn walls_hold(words: &[&str], in_the_project: &[&str]) {
+fn sandbox_holds(args: &[&str], in_the_project: &[&str]) {
     let user = User::new();
-    let output = user.belljar(SYSTEM_PATH, words);
+    let output = user.belljar(SYSTEM_PATH, args);
     let verdicts = verdicts(&output);
     let bad: Vec<_> = verdicts
         .iter()
@@ -143,8 +143,8 @@ fn a_backend_that_is_not_here_is_named_beside_the_others() {
     let user = User::new();
     let page = user.home().join("page.html");
     let nothing = user.programs(&[]);
-    let words = ["prove", "--all", "--json", "--html", page.to_str().unwrap()];
-    let output = user.belljar(&nothing, &words);
+    let args = ["prove", "--all", "--json", "--html", page.to_str().unwrap()];
+    let output = user.belljar(&nothing, &args);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     let backends = value["data"]["backends"].as_array().unwrap();
     let names: Vec<&str> = backends.iter().map(|one| one["backend"].as_str().unwrap()).collect();
@@ -332,9 +332,9 @@ fn a_backend_that_builds_nothing_is_no_proof() {
 fn a_start_without_bubblewrap_is_refused_and_names_the_fix() {
     let user = User::new();
     let path = user.programs(&[]);
-    for words in [&["exec", "--", "/bin/true"][..], &["shell"], &["run", "--", "-p", "hello"]] {
-        let output = user.belljar(&path, words);
-        assert_eq!(output.status.code(), Some(125), "{words:?}");
+    for args in [&["exec", "--", "/bin/true"][..], &["shell"], &["run", "--", "-p", "hello"]] {
+        let output = user.belljar(&path, args);
+        assert_eq!(output.status.code(), Some(125), "{args:?}");
         let stderr = text(&output.stderr);
         assert!(stderr.contains("bubblewrap is not installed"), "{stderr}");
         assert!(stderr.contains("hint: apt install bubblewrap"), "{stderr}");
@@ -347,24 +347,24 @@ fn a_start_without_bubblewrap_is_refused_and_names_the_fix() {
 #[test]
 fn a_start_without_namespaces_carries_the_diagnosis() {
     let user = User::new();
-    let words = [
+    let messages = [
         "setting up uid map: Permission denied",
         "No permissions to create new namespace, likely because the kernel does not allow it",
         "Creating new namespace failed: Operation not permitted",
         "loopback: Failed RTM_NEWADDR: Operation not permitted",
     ];
-    for words in words {
-        let script = format!("#!/bin/sh\necho 'bwrap: {words}' >&2\nexit 1\n");
+    for message in messages {
+        let script = format!("#!/bin/sh\necho 'bwrap: {message}' >&2\nexit 1\n");
         let path = format!("{}:{SYSTEM_PATH}", user.programs(&[("bwrap", &script)]));
         let output = user.belljar(&path, &["exec", "--", "true"]);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{stderr}");
-        assert!(stderr.contains(words), "{stderr}");
+        assert!(stderr.contains(message), "{stderr}");
         assert!(stderr.contains("namespaces"), "{stderr}");
         assert!(stderr.contains("`belljar doctor` checks"), "{stderr}");
         let output = user.belljar(&path, &["doctor"]);
         assert_eq!(output.status.code(), Some(4));
-        assert!(text(&output.stdout).contains(words), "{}", text(&output.stdout));
+        assert!(text(&output.stdout).contains(message), "{}", text(&output.stdout));
     }
     // Other complaints of bubblewrap get no advice that would mislead.
     let script = "#!/bin/sh\necho 'bwrap: Unknown option --bind-fd' >&2\nexit 1\n";
@@ -379,10 +379,10 @@ fn a_machine_without_user_namespaces_is_diagnosed() {
     require!(Bwrap, UserNs);
     let user = User::new();
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";
-    let inside = |words: &[&str]| {
+    let inside = |args: &[&str]| {
         Command::new("unshare")
             .args(["--user", "--map-root-user", "sh", "-c", script, env!("CARGO_BIN_EXE_belljar")])
-            .args(words)
+            .args(args)
             .env_clear()
             .env("HOME", user.home())
             .env("PATH", SYSTEM_PATH)
@@ -520,9 +520,9 @@ fn gc_removes_what_an_interrupted_proof_left() {
 /// A row of `prove --leaks`: canary, found without a sandbox, found inside, verdict.
 type Canary = (String, bool, bool, String);
 
-fn canaries(user: &User, words: &[&str]) -> (Option<i32>, Vec<Canary>) {
+fn canaries(user: &User, args: &[&str]) -> (Option<i32>, Vec<Canary>) {
     let output =
-        user.belljar(&crate::cmd::agent_path(), &[&["prove", "--leaks", "--json"][..], words].concat());
+        user.belljar(&crate::cmd::agent_path(), &[&["prove", "--leaks", "--json"][..], args].concat());
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let row = |row: &Value| {

@@ -66,8 +66,8 @@ pub fn recorded(stage: &Stage) -> PathBuf {
 
 #[track_caller]
 fn recorded_with(stage: &Stage, more: &[&str]) -> PathBuf {
-    let words = [&["record", "--json", "--scripted", "scenarios/hello.yaml"], more].concat();
-    let found = stage.finish(&mut with_agent(stage, &words));
+    let args = [&["record", "--json", "--scripted", "scenarios/hello.yaml"], more].concat();
+    let found = stage.finish(&mut with_agent(stage, &args));
     let data = data(&found);
     assert_eq!(found.status.code(), Some(0), "{data:#}{}", found.stderr);
     PathBuf::from(data["results"][0]["tape"].as_str().unwrap())
@@ -112,12 +112,12 @@ fn a_run_that_did_not_pass_is_recorded_only_if_asked() {
     let stage = scenario(&plain());
     stage.write("project/scenarios/hello.yaml", SCENARIO.replace("all done", "something else"));
     let tape = stage.path("project/tapes/hello.tape");
-    let words = ["record", "--scripted", "scenarios/hello.yaml", "--out", "tapes"];
-    let found = stage.finish(&mut with_agent(&stage, &words));
+    let args = ["record", "--scripted", "scenarios/hello.yaml", "--out", "tapes"];
+    let found = stage.finish(&mut with_agent(&stage, &args));
     assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
     assert!(found.stderr.contains("--allow-failing"), "{}", found.stderr);
     assert!(!tape.exists());
-    let found = stage.finish(&mut with_agent(&stage, &[&words[..], &["--allow-failing"]].concat()));
+    let found = stage.finish(&mut with_agent(&stage, &[&args[..], &["--allow-failing"]].concat()));
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     assert!(tape.join("tape.json").exists());
     // It finds its scenario from where it lies, and is judged as it was.
@@ -186,8 +186,8 @@ fn what_is_in_the_way_stays() {
     require!(Agent, Bwrap);
     let stage = scenario(&plain());
     stage.write("project/scenarios/hello.tape/precious", "");
-    let words = ["record", "--scripted", "scenarios/hello.yaml"];
-    let found = stage.finish(&mut with_agent(&stage, &words));
+    let args = ["record", "--scripted", "scenarios/hello.yaml"];
+    let found = stage.finish(&mut with_agent(&stage, &args));
     assert_eq!(found.status.code(), Some(3), "{}", found.stderr);
     assert!(found.stderr.contains("is not a tape"), "{}", found.stderr);
     assert!(stage.path("project/scenarios/hello.tape/precious").exists());
@@ -198,8 +198,8 @@ fn one_bad_scenario_does_not_keep_the_others_from_being_recorded() {
     require!(Agent, Bwrap);
     let stage = scenario(&plain());
     stage.write("project/scenarios/bad.yaml", "promt: x\n");
-    let words = ["record", "--json", "--scripted", "scenarios/bad.yaml", "scenarios/hello.yaml"];
-    let found = stage.finish(&mut with_agent(&stage, &words));
+    let args = ["record", "--json", "--scripted", "scenarios/bad.yaml", "scenarios/hello.yaml"];
+    let found = stage.finish(&mut with_agent(&stage, &args));
     let data = data(&found);
     assert_eq!((found.status.code(), &data["recorded"]), (Some(2), &json!(1)), "{data:#}{}", found.stderr);
     assert!(data["results"][0]["file"].as_str().unwrap().ends_with("bad.yaml"), "{data:#}");

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 fn replay(stage: &Stage, more: &[&str]) -> (Option<i32>, Value) {
-    let words = [&["replay", "--json", "scenarios/hello.tape"][..], more].concat();
-    let found = stage.finish(&mut with_agent(stage, &words));
+    let args = [&["replay", "--json", "scenarios/hello.tape"][..], more].concat();
+    let found = stage.finish(&mut with_agent(stage, &args));
     (found.status.code(), data(&found)["results"][0].clone())
 }
 
@@ -61,8 +61,8 @@ fn a_run_behind_bubblewrap_comes_back_in_a_container() {
     require!(Agent, Bwrap, Podman);
     let stage = scenario(&plain());
     recorded(&stage);
-    let words = ["replay", "--json", "scenarios/hello.tape", "--backend", "container"];
-    let mut command = with_agent(&stage, &words);
+    let args = ["replay", "--json", "scenarios/hello.tape", "--backend", "container"];
+    let mut command = with_agent(&stage, &args);
     let found = stage.finish(command.env("BELLJAR_ENGINE", crate::container::engine()));
     faithful(&(found.status.code(), data(&found)["results"][0].clone()), 2);
 }
@@ -225,8 +225,8 @@ fn what_changes_by_itself_is_cosmetic_and_can_be_made_alike() {
     let drift = &row["replay"]["drifts"][0];
     assert_eq!((status, &drift["kind"]), (Some(7), &json!("cosmetic")), "{row:#}");
     assert_eq!(drift["covered_by"], json!(["timestamp/1"]));
-    let words = ["record", "--scripted", "scenarios/hello.yaml", "--normalise", "timestamp"];
-    let found = stage.finish(&mut with_agent(&stage, &words));
+    let args = ["record", "--scripted", "scenarios/hello.yaml", "--normalise", "timestamp"];
+    let found = stage.finish(&mut with_agent(&stage, &args));
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     faithful(&replay(&stage, &[]), 2);
     let (status, row) = replay(&stage, &["--protocol"]);
@@ -278,8 +278,8 @@ fn a_recorded_model_is_not_asked_again_unless_a_drift_may_ask() {
         streamed(r#"{"type":"tool_use","id":"toolu_1","name":"Bash","input":{}}"#, &delta, "tool_use")
     });
     let stage = scenario(&plain());
-    let live = |words: &[&str]| {
-        let mut command = with_agent(&stage, words);
+    let live = |args: &[&str]| {
+        let mut command = with_agent(&stage, args);
         command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"));
         stage.finish(&mut command)
     };
@@ -355,8 +355,8 @@ fn the_evidence_behind_each_pass_is_shown_in_both_lanes() {
     stage.write("project/scenarios/hello.yaml", asserts);
     recorded(&stage);
     for lane in [&["--protocol"][..], &[]] {
-        let words = [&["replay", "scenarios/hello.tape", "--explain"][..], lane].concat();
-        let found = stage.finish(&mut with_agent(&stage, &words));
+        let args = [&["replay", "scenarios/hello.tape", "--explain"][..], lane].concat();
+        let found = stage.finish(&mut with_agent(&stage, &args));
         assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
         for part in ["assert[0]: ", "assert[1]: ", "assert[2]: ", "event ", "hello from the script"] {
             assert!(found.stderr.contains(part), "{lane:?} {part}: {}", found.stderr);
@@ -365,8 +365,8 @@ fn the_evidence_behind_each_pass_is_shown_in_both_lanes() {
         let checks = row["checks"].as_array().unwrap();
         assert!(checks.iter().all(|check| check["evidence"] != json!([])), "{row:#}");
         // Without being asked it says nothing of what passed.
-        let words = [&["replay", "scenarios/hello.tape"][..], lane].concat();
-        let found = stage.finish(&mut with_agent(&stage, &words));
+        let args = [&["replay", "scenarios/hello.tape"][..], lane].concat();
+        let found = stage.finish(&mut with_agent(&stage, &args));
         assert!(!found.stderr.contains("assert[0]: "), "{}", found.stderr);
     }
 }

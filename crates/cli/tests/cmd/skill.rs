@@ -20,7 +20,7 @@ fn a_directory_is_tried_with_what_it_needs() {
     ]);
     stage.write("project/script.json", played);
     stage.write("project/policy.yaml", "answers:\n  - when_tool: Bash\n    decide: allow\n");
-    let words = [
+    let args = [
         "skill",
         "skills/notes",
         "go",
@@ -34,7 +34,7 @@ fn a_directory_is_tried_with_what_it_needs() {
         "policy.yaml",
         "--json",
     ];
-    let (status, envelope) = tried_json(&stage, &words);
+    let (status, envelope) = tried_json(&stage, &args);
     assert_eq!(status, 0, "{envelope:#}");
     let directory = Path::new(envelope["data"]["directory"].as_str().unwrap());
     assert_eq!(fs::read_to_string(directory.join("artifacts/files/outputs/both.txt")).unwrap(), "in\nmore\n");
@@ -66,8 +66,8 @@ fn plugins_and_marketplaces_are_tried_as_well() {
         assert!(events.contains("\"skill\":\"plug:greet\""), "{events}");
     }
     stage.skill("project/other", "one");
-    let words = ["skill", "other/one", "go", "--marketplace", ".", "--enable", "nothing@shop"];
-    let found = stage.run(&words);
+    let args = ["skill", "other/one", "go", "--marketplace", ".", "--enable", "nothing@shop"];
+    let found = stage.run(&args);
     assert_eq!(found.status.code(), Some(2));
     assert!(found.stderr.contains("has no plugin `nothing`"), "{}", found.stderr);
 }
@@ -78,11 +78,11 @@ fn a_conversation_is_gone_on_with() {
     let stage = Stage::new();
     stage.skill("project/skills", "notes");
     stage.write("project/one.json", HELLO);
-    let words = ["skill", "skills/notes", "my name is Quill", "--script", "one.json", "--session-id", "talk"];
-    let found = tried(&stage, &words);
+    let args = ["skill", "skills/notes", "my name is Quill", "--script", "one.json", "--session-id", "talk"];
+    let found = tried(&stage, &args);
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
-    let words = ["skill", "skills/notes", "who am I?", "--script", "one.json", "--resume", "talk", "--json"];
-    let (status, envelope) = tried_json(&stage, &words);
+    let args = ["skill", "skills/notes", "who am I?", "--script", "one.json", "--resume", "talk", "--json"];
+    let (status, envelope) = tried_json(&stage, &args);
     assert_eq!(status, 0, "{envelope:#}");
     let directory = Path::new(envelope["data"]["directory"].as_str().unwrap());
     let requests = fs::read_to_string(directory.join("artifacts/model-requests.jsonl")).unwrap();
@@ -97,7 +97,7 @@ fn what_cannot_be_tried_is_named() {
     let stage = Stage::new();
     stage.write("project/empty/x.txt", "");
     stage.skill("project/skills", "notes");
-    for (words, part) in [
+    for (args, part) in [
         (&["skill", "nowhere", "go"][..], "does not exist"),
         (&["skill", "empty", "go"], "has no SKILL.md"),
         (&["skill", "skills/notes", " "], "the prompt is empty"),
@@ -109,8 +109,8 @@ fn what_cannot_be_tried_is_named() {
         (&["skill", "skills/notes", "go", "--answer", "no equals"], "no equals"),
         (&["skill", "skills/notes", "go", "--allow", "http://x/y"], "http://x/y"),
     ] {
-        let found = stage.run(words);
-        assert_eq!(found.status.code(), Some(2), "{words:?}: {}", found.stderr);
-        assert!(found.stderr.contains(part), "{words:?}: {}", found.stderr);
+        let found = stage.run(args);
+        assert_eq!(found.status.code(), Some(2), "{args:?}: {}", found.stderr);
+        assert!(found.stderr.contains(part), "{args:?}: {}", found.stderr);
     }
 }

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex};
 
 const TAPE: &str = "scenarios/hello.tape";
 
-fn tape(stage: &Stage, words: &[&str]) -> Finished {
-    stage.finish(&mut with_agent(stage, &[&["tape"], words].concat()))
+fn tape(stage: &Stage, args: &[&str]) -> Finished {
+    stage.finish(&mut with_agent(stage, &[&["tape"], args].concat()))
 }
 
 fn row(found: &Finished) -> Value {
@@ -58,10 +58,10 @@ fn the_shipped_tapes_are_whole_current_and_fit_to_be_given_away() {
     assert_eq!(found.status.code(), Some(0), "{}", found.stdout);
     assert_eq!(row(&found)["values"]["listed"], json!(false), "{}", found.stdout);
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    let words = [host.trim(), "/home/", "/Users/", "/root", "/tmp/"].map(str::to_owned);
+    let private = [host.trim(), "/home/", "/Users/", "/root", "/tmp/"].map(str::to_owned);
     for file in shipped().iter().flat_map(|tape| files(tape)) {
         let text = String::from_utf8_lossy(&fs::read(&file).unwrap()).replace("/home/agent", "");
-        for word in words.iter().filter(|word| word.len() > 4 && word.as_str() != "localhost") {
+        for word in private.iter().filter(|word| word.len() > 4 && word.as_str() != "localhost") {
             assert!(!text.contains(word.as_str()), "{word} in {}", file.display());
         }
     }
@@ -191,19 +191,19 @@ fn no_shipped_tape_has_words_of_the_agents_own() {
     let body: Value = serde_json::from_slice(bodies.first().expect("the agent asked")).unwrap();
     let skills = files(&examples()).into_iter().filter(|path| path.ends_with("SKILL.md"));
     let ours: Vec<String> = skills.map(|path| fs::read_to_string(path).unwrap()).collect();
-    let words: HashSet<String> = agents_words(&body)
+    let known: HashSet<String> = agents_words(&body)
         .iter()
         .flat_map(|text| runs(text).collect::<Vec<_>>())
         .filter(|run| !ours.iter().any(|text| text.contains(run.as_str())))
         .collect();
-    assert!(words.len() > 20_000, "the search would find nothing: {}", words.len());
+    assert!(known.len() > 20_000, "the search would find nothing: {}", known.len());
     let found = |bytes: &[u8]| {
-        texts_of(bytes).iter().flat_map(|text| runs(text).collect::<Vec<_>>()).find(|run| words.contains(run))
+        texts_of(bytes).iter().flat_map(|text| runs(text).collect::<Vec<_>>()).find(|run| known.contains(run))
     };
     assert!(found(&bodies[0]).is_some(), "the search finds them where they are");
     for file in shipped().iter().flat_map(|tape| files(tape)) {
         let hit = found(&fs::read(&file).unwrap());
-        assert!(hit.is_none(), "{} has words of the agent's own", file.display());
+        assert!(hit.is_none(), "{} has text of the agent's own", file.display());
     }
 }
 

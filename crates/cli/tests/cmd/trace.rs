@@ -17,7 +17,7 @@ fn a_run_is_traced_and_a_run_that_was_cut_short_says_so() {
     ]);
     stage.write("project/script.json", played);
     stage.write("project/policy.yaml", "- {when_tool: Bash, decide: allow}\n");
-    let words = [
+    let args = [
         "skill",
         "skills/notes",
         "go",
@@ -27,7 +27,7 @@ fn a_run_is_traced_and_a_run_that_was_cut_short_says_so() {
         "policy.yaml",
         "--json",
     ];
-    let (_, envelope) = tried_json(&stage, &words);
+    let (_, envelope) = tried_json(&stage, &args);
     let directory = envelope["data"]["directory"].as_str().unwrap();
     let (status, traced) = tried_json(&stage, &["trace", "last", "--json"]);
     assert_eq!(status, 0, "{traced:#}");

@@ -73,9 +73,9 @@ fn it_does_with_docker_what_it_does_with_podman() {
     require!(Docker, Root, Agent, Curl, Guest);
     let daemon = Daemon::start();
     let socket = daemon.socket();
-    let run = |words: &[&str]| {
+    let run = |args: &[&str]| {
         let stage = Stage::new();
-        let mut command = stage.command(words);
+        let mut command = stage.command(args);
         run_within(command.env("BELLJAR_ENGINE", &socket).env("PATH", agent_path()), DEADLINE).unwrap()
     };
     let found =

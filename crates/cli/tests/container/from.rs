@@ -57,14 +57,14 @@ impl Own {
         ]
     }
 
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = self.stage.command(words);
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.stage.command(args);
         command.envs(Self::environment(&self.stage));
         command
     }
 
-    fn run(&self, words: &[&str]) -> Finished {
-        run_within(&mut self.command(words), DEADLINE).unwrap()
+    fn run(&self, args: &[&str]) -> Finished {
+        run_within(&mut self.command(args), DEADLINE).unwrap()
     }
 
     /// Gives it an image as if it had been fetched.
@@ -79,8 +79,8 @@ impl Own {
         self.run(&[&["image", "build", "--from", base], more].concat())
     }
 
-    fn json(&self, words: &[&str]) -> Value {
-        let found = self.run(&[words, &["--json"]].concat());
+    fn json(&self, args: &[&str]) -> Value {
+        let found = self.run(&[args, &["--json"]].concat());
         assert_eq!(found.status.code(), Some(0), "{found:?}");
         serde_json::from_str::<Value>(&found.stdout).unwrap()["data"].take()
     }
@@ -194,8 +194,8 @@ fn a_base_is_fetched_and_completed_once() {
 
     let script =
         "git; cat /asked /etc/ssl/certs/ca-certificates.crt; id -u; touch /x 2>/dev/null || echo closed";
-    let words = ["exec", "--yes", "--backend", "container", "--image", &name, "--", "sh", "-c", script];
-    let inside = own.run(&words);
+    let args = ["exec", "--yes", "--backend", "container", "--image", &name, "--", "sh", "-c", script];
+    let inside = own.run(&args);
     let expected = "git of the base\nupdate\ninstall -y --no-install-recommends git ca-certificates\nroots\n1000\nclosed\n";
     assert_eq!((inside.status.code(), inside.stdout.as_str()), (Some(0), expected), "{}", inside.stderr);
 
@@ -212,7 +212,7 @@ fn a_base_is_fetched_and_completed_once() {
     assert_eq!(removed[0]["name"], name.as_str());
     let left = own.json(&["image", "list"])["images"].take();
     assert_eq!(left[0]["name"], other["image"]["name"], "{left:#}");
-    let gone = own.run(&words);
+    let gone = own.run(&args);
     assert_eq!(gone.status.code(), Some(125), "{gone:?}");
     assert!(gone.stderr.contains("`belljar image build --from BASE` makes it"), "{}", gone.stderr);
     own.end();
@@ -232,11 +232,11 @@ fn podman_without_root_makes_images_of_a_base_as_well() {
     let mut device = Command::new("mknod");
     device.args(["-m", "666"]).arg(path("tun")).args(["c", "10", "200"]);
     assert!(device.status().unwrap().success());
-    let run = |words: &[&str]| {
+    let run = |args: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /dev/net/tun && exec setpriv \"$@\""]);
         command.arg(path("tun")).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        command.arg(path("belljar")).args(words).current_dir(path("project"));
+        command.arg(path("belljar")).args(args).current_dir(path("project"));
         command.env_clear().envs(own.stage.environment()).env("BELLJAR_ENGINE", "podman");
         command.env("CONTAINERS_REGISTRIES_CONF", path("registries.conf"));
         // Podman enters the namespaces that it finds here, and those know the device.
@@ -372,8 +372,8 @@ fn progress_names_what_is_waited_for() {
     own.ask(&["-X", "DELETE"], &format!("/images/{base}"));
     registry.keep_back(true);
     let mut terminal = Command::new("script");
-    let words = format!("{} image build --rebuild --from {base}", env!("CARGO_BIN_EXE_belljar"));
-    terminal.args(["-qec", &words, "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let line = format!("{} image build --rebuild --from {base}", env!("CARGO_BIN_EXE_belljar"));
+    terminal.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::piped());
     terminal.env_clear().envs(own.stage.environment()).envs(Own::environment(&own.stage));
     let mut child = terminal.spawn().unwrap();
     let mut shown = BufReader::new(child.stdout.take().unwrap());
@@ -403,14 +403,14 @@ fn what_the_user_makes_from_an_image_stays() {
     let body = format!(r#"{{"Image":"{name}","Entrypoint":["/nothing"],"Cmd":[]}}"#);
     let options = ["-X", "POST", "-H", "Content-Type: application/json", "-d", &body];
     let container = own.ask(&options, "/containers/create")["Id"].as_str().unwrap().to_owned();
-    for words in
+    for args in
         [&["gc"][..], &["image", "prune"], &["image", "build", "--from", &base, "--rebuild"], &["gc"]]
     {
-        let found = own.run(words);
+        let found = own.run(args);
         assert_eq!(found.status.code(), Some(0), "{found:?}");
         let containers = own.ask(&[], "/containers/json?all=true");
         let stays = containers.as_array().unwrap().iter().any(|one| one["Id"] == container.as_str());
-        assert!(stays, "after {words:?}: {containers:#}");
+        assert!(stays, "after {args:?}: {containers:#}");
     }
     own.end();
 }

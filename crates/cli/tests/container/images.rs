@@ -166,16 +166,16 @@ pub struct Imported {
 
 impl Imported {
     /// The binary, with a sandbox of this image.
-    fn command(&self, stage: &Stage, words: &[&str]) -> Command {
-        let (verb, rest) = words.split_first().unwrap();
+    fn command(&self, stage: &Stage, args: &[&str]) -> Command {
+        let (verb, rest) = args.split_first().unwrap();
         let options = [*verb, "--backend", "container", "--image", &self.name];
         let mut command = stage.command(&[&options[..], rest].concat());
         command.env("BELLJAR_ENGINE", &self.socket).env("PATH", agent_path());
         command
     }
 
-    fn run(&self, stage: &Stage, words: &[&str]) -> Finished {
-        run_within(&mut self.command(stage, words), DEADLINE).unwrap()
+    fn run(&self, stage: &Stage, args: &[&str]) -> Finished {
+        run_within(&mut self.command(stage, args), DEADLINE).unwrap()
     }
 
     fn sh(&self, stage: &Stage, script: &str) -> Finished {
@@ -245,9 +245,9 @@ pub fn what_an_image_says_decides_nothing(socket: &Path, more: &[&str]) {
 /// The health check of an image does not run: it would run beside the guest, without its restrictions.
 pub fn nothing_of_the_image_runs_beside_the_guest(socket: &Path, image: &str) {
     let stage = Stage::new();
-    let words =
+    let args =
         ["exec", "--yes", "--backend", "container", "--image", image, "--", "sh", "-c", "echo up; cat"];
-    let mut command = stage.command(&words);
+    let mut command = stage.command(&args);
     command.env("BELLJAR_ENGINE", socket).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut line = String::new();

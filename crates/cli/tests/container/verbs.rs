@@ -15,8 +15,8 @@ fn finish(command: &mut Command) -> Finished {
     run_within(command.env("BELLJAR_ENGINE", engine()), DEADLINE).unwrap()
 }
 
-fn in_a_container(stage: &Stage, words: &[&str]) -> Finished {
-    let (verb, rest) = words.split_first().unwrap();
+fn in_a_container(stage: &Stage, args: &[&str]) -> Finished {
+    let (verb, rest) = args.split_first().unwrap();
     finish(&mut with_agent(stage, &[&[*verb, "--backend", "container"], rest].concat()))
 }
 
@@ -75,8 +75,8 @@ fn skill_and_chat() {
     stage.write("project/script.json", writing());
     stage.write("project/hello.json", HELLO);
     stage.write("project/policy.yaml", "answers:\n  - when_tool: Bash\n    decide: allow\n");
-    let words = ["skill", "skills/notes", "go", "--script", "script.json", "--answer-policy", "policy.yaml"];
-    let found = in_a_container(&stage, &[&words[..], &["--json"]].concat());
+    let args = ["skill", "skills/notes", "go", "--script", "script.json", "--answer-policy", "policy.yaml"];
+    let found = in_a_container(&stage, &[&args[..], &["--json"]].concat());
     let result = data(&found);
     assert_eq!(found.status.code(), Some(0), "{result:#}");
     let made = Path::new(result["directory"].as_str().unwrap()).join("artifacts/files/made.txt");
@@ -96,8 +96,8 @@ fn record_and_replay() {
     assert!(fs::read_to_string(tape).unwrap().contains("\"backend\": \"container\""));
     // What was recorded in a container comes back there, behind bubblewrap, and without anything.
     for more in [&["--backend", "container"][..], &["--backend", "bwrap"], &["--protocol"]] {
-        let words = [&["replay", "--json", "scenarios/hello.tape"][..], more].concat();
-        let found = finish(&mut with_agent(&stage, &words));
+        let args = [&["replay", "--json", "scenarios/hello.tape"][..], more].concat();
+        let found = finish(&mut with_agent(&stage, &args));
         let result = &data(&found)["results"][0];
         assert_eq!(found.status.code(), Some(0), "{more:?}: {result:#}");
         assert_eq!(result["replay"]["drifts"].as_array().map_or(0, Vec::len), 0, "{more:?}: {result:#}");
@@ -128,8 +128,8 @@ fn every_example_and_a_scenario_that_fails_have_the_same_verdicts_as_with_bubble
     let tried = |backend: &str| {
         let paths =
             [examples.display().to_string(), stage.path("project/failing.yaml").display().to_string()];
-        let words = ["test", "--scripted", "--json", "--backend", backend, &paths[0], &paths[1]];
-        let found = finish(stage.command(&words).env("PATH", agent_path()));
+        let args = ["test", "--scripted", "--json", "--backend", backend, &paths[0], &paths[1]];
+        let found = finish(stage.command(&args).env("PATH", agent_path()));
         let value: Value = serde_json::from_str(&found.stdout).unwrap_or_else(|_| panic!("{found:?}"));
         assert_eq!(value["data"]["passed"], json!(3), "{backend}: {value:#}");
         (found.status.code(), verdicts(&value))

@@ -118,9 +118,9 @@ impl Host<'_> {
     }
 
     /// What the attacker disturbs may fail.
-    fn git(&self, words: &[&str]) -> bool {
+    fn git(&self, args: &[&str]) -> bool {
         let mut command = Command::new("git");
-        command.args(words).current_dir(self.project);
+        command.args(args).current_dir(self.project);
         command.env("HOME", self.stage.path("home")).env("GIT_CONFIG_NOSYSTEM", "1");
         run_within(&mut command, super::DEADLINE).unwrap().status.success()
     }

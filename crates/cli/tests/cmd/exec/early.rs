@@ -82,8 +82,8 @@ fn an_invalid_manifest_is_reported_as_usual() {
     require!(Bwrap, Root);
     for manifest in ["[agents.a]\nno-such-key = 1\n", "[agents", "[agents.a]\n[agents.b]\n"] {
         let (stage, fresh) = (used(manifest), Stage::with(manifest));
-        let words = ["exec", "--yes", "--", "true"];
-        assert_eq!(stage.outcome(&words), fresh.outcome(&words));
+        let args = ["exec", "--yes", "--", "true"];
+        assert_eq!(stage.outcome(&args), fresh.outcome(&args));
         until("something is left", || left(&stage).is_empty());
         assert!(!fresh.path("data/belljar").exists(), "nothing is unpacked for what cannot be started");
     }
@@ -93,8 +93,8 @@ fn an_invalid_manifest_is_reported_as_usual() {
 fn unknown_arguments_are_reported_as_usual() {
     require!(Bwrap, Root);
     let (stage, fresh) = (used(""), Stage::with(""));
-    for words in [&["exec", "--no-such-option", "--", "true"][..], &["exec"], &["-C", "/no/such", "run"]] {
-        assert_eq!(stage.outcome(words), fresh.outcome(words));
+    for args in [&["exec", "--no-such-option", "--", "true"][..], &["exec"], &["-C", "/no/such", "run"]] {
+        assert_eq!(stage.outcome(args), fresh.outcome(args));
         until("something is left", || left(&stage).is_empty());
     }
 }
@@ -177,8 +177,8 @@ fn whenever_it_turns_out_to_be_for_nothing_nothing_is_left() {
 fn a_guest_that_obeys_nobody_is_ended_all_the_same() {
     require!(Bwrap, Root);
     let stage = used("[agents.a]\n");
-    let words = ["exec", "--yes", "--", "sh", "-c", "echo begun; exec sleep 60"];
-    let mut child = Ended(stage.command(&words).stdout(Stdio::piped()).spawn().unwrap());
+    let args = ["exec", "--yes", "--", "sh", "-c", "echo begun; exec sleep 60"];
+    let mut child = Ended(stage.command(&args).stdout(Stdio::piped()).spawn().unwrap());
     read_to(&mut child, "begun\n");
     let pid = |process: &Path| process.file_name().unwrap().to_str().unwrap().to_owned();
     let signal = |name: &str, pid: &str| {

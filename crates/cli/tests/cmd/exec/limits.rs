@@ -77,9 +77,9 @@ fn a_limit_that_reaches_nobody_is_refused_though_every_write_worked() {
 
 /// The control groups of this machine whose names begin so.
 fn groups_named(prefix: &str) -> usize {
-    let words = ["/sys/fs/cgroup", "-type", "d", "-name", &format!("{prefix}*")];
+    let args = ["/sys/fs/cgroup", "-type", "d", "-name", &format!("{prefix}*")];
     // It complains about groups that end while it looks.
-    let found = Command::new("find").args(words).stderr(Stdio::null()).output().unwrap();
+    let found = Command::new("find").args(args).stderr(Stdio::null()).output().unwrap();
     String::from_utf8(found.stdout).unwrap().lines().count()
 }
 

@@ -81,8 +81,8 @@ fn cassette() -> Value {
 fn replay(cassette: &Value, more: &[&str]) -> (Option<i32>, Value) {
     let stage = Stage::new();
     stage.write("project/report.json", cassette.to_string());
-    let words = [&["replay", "--json", "--protocol", "report.json"], more].concat();
-    let found = stage.finish(stage.command(&words).env("PATH", "/nonexistent"));
+    let args = [&["replay", "--json", "--protocol", "report.json"], more].concat();
+    let found = stage.finish(stage.command(&args).env("PATH", "/nonexistent"));
     let whole: Value = serde_json::from_str(&found.stdout).unwrap();
     let row = &whole["data"]["results"][0];
     (found.status.code(), if row.is_null() { whole["error"].clone() } else { row.clone() })
@@ -128,12 +128,12 @@ fn what_was_taken_out_is_unknown_and_never_green() {
 
 #[test]
 fn what_is_wrong_is_named() {
-    let broken = |change: &dyn Fn(&mut Value), status: i32, words: &str| {
+    let broken = |change: &dyn Fn(&mut Value), status: i32, part: &str| {
         let mut one = cassette();
         change(&mut one);
         let (found, row) = replay(&one, &[]);
-        assert_eq!(found, Some(status), "{words}: {row:#}");
-        assert!(row.to_string().contains(words), "{words}: {row:#}");
+        assert_eq!(found, Some(status), "{part}: {row:#}");
+        assert!(row.to_string().contains(part), "{part}: {row:#}");
     };
     broken(&|one| one["cassetteVersion"] = json!(8), 2, "format 8");
     broken(&|one| one["cassetteVersion"] = json!(13), 2, "a newer belljar");

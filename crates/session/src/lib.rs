@@ -1,7 +1,7 @@
-//! Kinds of agents, how they are spoken to, and who answers them.
+//! Harnesses for the kinds of agents, the conversation with an agent, and the deciders that answer it.
 //!
-//! [`Harnesses`] knows what each kind wants on its command line, in its files and in its environment. The conversation
-//! itself has no clock, socket or process in it: a [`Decoder`] turns bytes into frames, a [`Machine`] turns frames and
+//! [`Harnesses`] knows the command line, the files and the environment of each kind. The conversation itself uses no clock,
+//! socket or process: a [`Decoder`] turns bytes into frames, a [`Machine`] turns frames and
 //! commands into outputs, and deciders ([`decider`]) turn its questions into answers. The caller, which runs
 //! the agent, moves the bytes and keeps the time.
 

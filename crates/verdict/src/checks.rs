@@ -8,7 +8,7 @@ use belljar_contract::{
     CheckResult, Claim, Conclusion, Evidence, Judgement, Lane, Outcome, Signal, SignalWeight,
 };
 
-/// Checks that were read.
+/// The parsed checks of a scenario.
 #[derive(Debug)]
 pub struct Checks {
     items: Vec<Item>,
@@ -67,7 +67,7 @@ impl Checks {
         self.items.iter().flat_map(|item| item.parts.iter().map(move |part| (item, part)))
     }
 
-    /// Each check in its own words.
+    /// Describes each check.
     #[must_use]
     pub fn explain(&self) -> Vec<Explained> {
         let explained = self.parts().map(|(item, part)| Explained {
@@ -148,7 +148,7 @@ fn conclude(checks: &[CheckResult], signals: &[Signal]) -> Conclusion {
     if has(signal::BUDGET) {
         Conclusion::BudgetReached
     } else if has(signal::FORGED) {
-        // How the agent ended is its own word, too.
+        // How the agent ended is its own claim, too.
         Conclusion::Unverified
     } else if has(signal::AGENT) || has(signal::TRANSPORT) || has(signal::USAGE) {
         Conclusion::AgentFailed

@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whose words.
+/// Whose messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
     Agent,

@@ -1,4 +1,4 @@
-//! Bytes of the agent's output, to lines, to frames; and frames to lines for its input.
+//! Decodes the agent's output into frames, and encodes frames for its input.
 //!
 //! Nothing is dropped silently: a line that is not a frame becomes an item of its own, as evidence.
 
@@ -7,7 +7,7 @@ use belljar_contract::{Frame, Outbound};
 /// A line longer than this is not kept. Tools return images and files in one line, so it is generous.
 const LONGEST_LINE: usize = 64 * 1024 * 1024;
 
-/// What is kept of a line that is too long.
+/// Bytes that are kept of a line that is too long.
 const KEPT_OF_OVERSIZED: usize = 1024;
 
 /// Reads the agent's output.
@@ -34,11 +34,11 @@ pub enum Item {
     Oversized {
         /// The first bytes of the line.
         head: Vec<u8>,
-        /// How long it was.
+        /// Length of the whole line.
         bytes: u64,
     },
-    /// What stood after the last line end when the output ended. The agent ends its lines, so this was cut off, and
-    /// even if it reads as a frame it is not taken for one.
+    /// The text after the last newline when the output ended. The agent ends every line, so this one was cut off and does
+    /// not count as a frame even if it parses as one.
     CutOff {
         /// The bytes of the unfinished line.
         line: Vec<u8>,
@@ -52,13 +52,13 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder that keeps lines up to this many bytes.
+    /// Creates a decoder that keeps lines up to this many bytes.
     #[must_use]
     pub fn with_longest(longest: usize) -> Self {
         Self { longest, line: Vec::new(), skipped: None }
     }
 
-    /// Takes bytes as they come, in pieces of any size.
+    /// Decodes the next bytes of the output, in pieces of any size.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Item> {
         let mut items = Vec::new();
         let mut pieces = bytes.split(|byte| *byte == b'\n').peekable();

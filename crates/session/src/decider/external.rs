@@ -127,7 +127,7 @@ fn asked(question: &Question) -> Option<(&'static str, Value, Value)> {
     })
 }
 
-/// Members of a reply; each is taken out as it is read, so that what remains was not asked for.
+/// Members of a reply. Each is removed as it is read, so that those that remain are unknown.
 struct Members(Map<String, Value>);
 
 impl Members {

@@ -1,4 +1,4 @@
-//! The first option of everything, for want of a better.
+//! The decider that takes the first option.
 
 use super::{Decider, Decision};
 use crate::question::{Answer, AnswerValue, By, Chosen, Question};

@@ -1,4 +1,4 @@
-//! What becomes of tools that no rule names.
+//! The decision on tools that no rule names.
 
 use super::{Decider, Decision};
 use crate::question::{Answer, AnswerValue, By, Question};
@@ -10,12 +10,11 @@ const READERS: [&str; 3] = ["Read", "Glob", "Grep"];
 /// The names under which fetches are asked about; those are a matter of their own.
 const FETCH: &str = "webfetch:";
 
-/// A scenario's way with tools that no rule names.
+/// A scenario's setting for tools that no rule names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parity {
-    /// Allow, on record; a verdict holds it against the run.
+    /// Allow and record; the verdict counts it as a failure unless the scenario waives it.
     Cowork,
-    /// Deny.
     Strict,
 }
 

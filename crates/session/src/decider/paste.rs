@@ -1,10 +1,10 @@
-//! The lines that would have answered a question.
+//! Writes the rules that would have answered a question.
 
 use crate::question::Question;
 use belljar_contract::AskedQuestion;
 use serde_json::json;
 
-/// Options that are named beside the one that is written out.
+/// Number of further options that are listed in a comment.
 const NAMED_OPTIONS: usize = 8;
 
 /// Lines for the list `answers` of a scenario; nothing where no rule can answer.
@@ -38,7 +38,7 @@ fn for_question(asked: &AskedQuestion) -> String {
     }
 }
 
-/// A JSON string is a YAML one. Characters that YAML wants escaped and JSON does not are escaped too.
+/// Quotes a text for YAML. Every JSON string is a YAML string. Characters that YAML wants escaped and JSON does not are escaped too.
 fn quoted(text: &str) -> String {
     let mut out = String::new();
     for char in json!(text).to_string().chars() {

@@ -7,7 +7,7 @@ use serde_json::json;
 table! {
     "an answer policy"
     struct PolicyTable {
-        /// Rules that answer the agent's questions; the first that fits decides.
+        /// Rules that answer the agent's questions; the first that matches decides.
         answers: Rules,
     }
 }

@@ -50,7 +50,7 @@ pub fn parse_rules(items: &[Node], faults: &mut Faults<'_>) -> Option<Vec<Rule>>
 }
 
 impl Rule {
-    /// A rule that chooses, as the command line writes it.
+    /// A rule of the command line, which chooses an option.
     pub(super) fn choosing(when: Pattern, label: String) -> Self {
         Self { then: Then::Choose { when, labels: vec![label] }, why: None }
     }
@@ -143,7 +143,7 @@ fn conditional(rule: ConditionRule, faults: &mut Faults<'_>) -> Option<Rule> {
     Some(Rule { then: Then::Tool { tool: when_tool.0, decide, grant: None }, why })
 }
 
-/// A rule that does not do what its examples say is refused.
+/// Refuses a rule that contradicts its own examples.
 fn check_examples(examples: &[At<Input>], decide: &Decide, wanted: Allowance, faults: &mut Faults<'_>) {
     for example in examples {
         let message = match decide.of(&example.value.0) {
@@ -157,7 +157,7 @@ fn check_examples(examples: &[At<Input>], decide: &Decide, wanted: Allowance, fa
 }
 
 impl Decide {
-    /// What it says of an input, or why it says nothing.
+    /// The decision on an input, or why there is none.
     pub(super) fn of(&self, input: &Map<String, Value>) -> Result<Allowance, String> {
         match self {
             Self::Always(allowance) => Ok(*allowance),

@@ -26,7 +26,7 @@ table! {
     pub(super) struct AnswerRule {
         /// A pattern, letter case ignored; the question's text, then its header.
         when_question: QuestionPattern,
-        /// Words of one's own, delivered as they are.
+        /// The text, sent unchanged.
         answer: AnswerText,
         /// Recorded as the reason.
         why: Option<String>,
@@ -41,9 +41,9 @@ table! {
         when_tool: ToolName,
         /// Recorded as the reason.
         why: Option<String>,
-        /// What is done.
+        /// `allow` or `deny`.
         decide: Allowance,
-        /// How far an allowed fetch goes, with `webfetch:<domain>`.
+        /// Scope of an allowed fetch, with `webfetch:<domain>`: `once` or `domain`.
         grant: Option<At<Grant>>,
     }
 }
@@ -58,7 +58,7 @@ table! {
         why: Option<String>,
         /// An expression on the tool's input.
         allow_if: Condition,
-        /// What is done otherwise; `deny` when absent.
+        /// The decision otherwise; `deny` when absent.
         otherwise as "else": Option<Allowance>,
         /// Inputs that the rule must allow.
         allows: Vec<At<Input>>,
@@ -70,7 +70,7 @@ table! {
 choice!(Allowance, "a decision", { "allow" => Allowance::Allow, "deny" => Allowance::Deny });
 choice!(Grant, "a grant", { "once" => Grant::Once, "domain" => Grant::Domain });
 
-/// A pattern; an empty one fits every question.
+/// A pattern; an empty one matches every question.
 #[derive(Debug, Clone)]
 pub(super) struct QuestionPattern(pub Pattern);
 

@@ -5,12 +5,11 @@ mod profile;
 
 use belljar_contract::Harness;
 
-/// Why a harness cannot be used: its profile, which is shipped with belljar, is broken.
+/// A profile that is shipped with belljar is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("the profile of the harness `{harness}` is invalid: {reason}")]
 pub struct HarnessError {
     pub harness: &'static str,
-    /// What is wrong with it.
     pub reason: String,
 }
 
@@ -26,7 +25,7 @@ impl Harnesses {
         Ok(Self(vec![Box::new(claude_code::ClaudeCode::load()?)]))
     }
 
-    /// As a list to compile with.
+    /// The list that a compilation takes.
     #[must_use]
     pub fn list(&self) -> Vec<&dyn Harness> {
         self.0.iter().map(AsRef::as_ref).collect()

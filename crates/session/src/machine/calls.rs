@@ -1,15 +1,15 @@
-//! Calls of tools that have not come back.
+//! Tool calls without a result yet.
 
 use belljar_contract::{CallId, SkillWay, Speaker};
 use std::collections::BTreeMap;
 
-/// More calls than this are not open at once; what is beyond comes back as a stray.
+/// Maximum number of open calls; results of further ones count as strays.
 const MOST_OPEN: usize = 65_536;
 
 #[derive(Debug, Default)]
 pub(super) struct Calls(BTreeMap<CallId, OpenCall>);
 
-/// What is kept of a call until it comes back.
+/// A call that waits for its result.
 #[derive(Debug)]
 pub(super) struct OpenCall {
     pub tool: String,
@@ -24,7 +24,7 @@ impl Calls {
         }
     }
 
-    /// Who called; the agent itself where the call was not seen.
+    /// The caller; the agent itself if the call was not seen.
     pub fn caller(&self, call: &CallId) -> Speaker {
         self.0.get(call).map_or(Speaker::Main, |open| open.by.clone())
     }

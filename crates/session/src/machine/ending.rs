@@ -1,10 +1,10 @@
-//! What is counted on the way to an ending.
+//! Counters that decide how a conversation ended.
 
 use belljar_contract::{
     ConversationEnd, ConversationFailure, GuestEnd, MessageId, RequestId, ResultFrame, TurnOutcome,
 };
 
-/// What is counted on the way to an ending.
+/// Counters that decide how a conversation ended.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     turn_is_open: bool,
@@ -37,7 +37,7 @@ impl Tally {
         self.last = Some(outcome);
     }
 
-    /// The first reason stays.
+    /// Records why the run failed; the first reason counts.
     pub fn fail(&mut self, failure: ConversationFailure) {
         self.failure.get_or_insert(failure);
     }

@@ -4,7 +4,7 @@ use crate::question::Question;
 use belljar_contract::RequestId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A run that asks more is broken, and its ids would fill the memory.
+/// Maximum number of questions in a run, so that ids cannot fill the memory.
 const MOST_QUESTIONS: usize = 100_000;
 
 /// Questions of one run.
@@ -14,7 +14,7 @@ pub(super) struct Ledger {
     settled: BTreeSet<RequestId>,
 }
 
-/// What is known of an id.
+/// The state of an id.
 pub(super) enum Entry<'a> {
     Unknown,
     Pending(&'a Question),
@@ -38,7 +38,7 @@ impl Ledger {
         self.pending.insert(id, question);
     }
 
-    /// Whether it waited.
+    /// Settles a question. Returns whether it was waiting.
     pub fn settle(&mut self, id: &RequestId) -> bool {
         self.settled.insert(id.clone());
         self.pending.remove(id).is_some()

@@ -1,15 +1,14 @@
-//! Whether a skill was put to use, by each of the ways an agent has.
+//! Detects the use of a skill, in each of the ways that an agent has.
 
 use belljar_contract::{Observation, SkillWay, Speaker};
 use serde_json::{Map, Value};
 
-/// How the agent begins when it reads a skill's text to the model.
+/// The first words of a message that loads a skill's text for the model.
 const BASE_DIRECTORY: &str = "Base directory for this skill: ";
 
-/// A skill whose use is looked for.
+/// A skill whose use is detected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillPlace {
-    /// Its name.
     pub name: String,
     /// Its directory in each spelling that the agent may use, without a `/` at the end: absolute, and relative to the
     /// working directory.
@@ -42,7 +41,7 @@ pub(super) fn uses(places: &[SkillPlace], tool: &str, input: &Map<String, Value>
     }
 }
 
-/// Files of the skill that a command names; a script weighs more than a look at the text.
+/// How a command uses files of the skill; running a script takes precedence over reading the text.
 fn in_command(place: &SkillPlace, command: &str) -> Option<SkillWay> {
     let mut found = None;
     for directory in &place.directories {
@@ -63,7 +62,7 @@ fn in_command(place: &SkillPlace, command: &str) -> Option<SkillWay> {
     found
 }
 
-/// The skill that a message names as a command. The agent says nothing of it.
+/// The skill that a message names as a command. The agent sends no frame for that.
 pub(super) fn named_by_message(places: &[SkillPlace], text: &str) -> Option<Observation> {
     let word = text.strip_prefix('/')?.split_whitespace().next()?;
     places.iter().find(|place| place.name == word).map(|place| Observation::SkillActivated {

@@ -3,10 +3,10 @@
 use belljar_contract::{CallId, Observation, TaskFrame, TaskStep};
 use std::collections::BTreeMap;
 
-/// More are not followed.
+/// Maximum number of sub-agents that are followed.
 const MOST_RUNNING: usize = 65_536;
 
-/// How the agent calls a task that is a sub-agent and not a command in the background.
+/// The agent's name for a task that is a sub-agent, not a background command.
 const SUB_AGENT: &str = "local_agent";
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Messages that were sent and of which it is not known that the agent took them up.
+//! Messages that were sent and that the agent has not acknowledged.
 
 use belljar_contract::{MessageId, UserMessage};
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ impl Untaken {
         self.messages.push_back((message.id.clone(), kind));
     }
 
-    /// The agent repeated a message. Whether it was one of these.
+    /// Handles a message that the agent repeated. Returns whether it was one of these.
     pub fn echoed(&mut self, message: &MessageId) -> bool {
         let Some(at) = self.messages.iter().position(|(id, _)| id == message) else { return false };
         self.messages.remove(at);

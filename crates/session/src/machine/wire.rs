@@ -1,4 +1,4 @@
-//! What each frame of the agent does to the conversation.
+//! Handles each kind of frame of the agent.
 
 use super::{
     Echo, HookAnswering, Machine, Output, Phase, StateEvents, ending::outcome, ledger::Entry,
@@ -40,7 +40,7 @@ impl Machine {
         }
     }
 
-    /// Says so if nothing waits. An agent that is between two messages calls itself idle too.
+    /// Reports that the agent is idle if nothing waits. An agent between two messages also calls itself idle.
     fn idle(&mut self, out: &mut Vec<Output>) {
         let untaken = self.config.echo == Echo::Expected && !self.untaken.is_empty();
         let waits = untaken || !self.queued.is_empty() || self.ledger.pending().next().is_some();
@@ -57,7 +57,7 @@ impl Machine {
         if by == Speaker::Main {
             self.tally.turn_opens();
         }
-        // What the agent wrote itself, such as the text of an error, is not the model's word.
+        // Text that the agent wrote itself, such as that of an error, does not count as the model's.
         let is_synthetic = frame.model.as_deref() == Some(SYNTHETIC_MODEL);
         for block in frame.blocks {
             let by = by.clone();
@@ -233,7 +233,7 @@ impl Machine {
         }
     }
 
-    /// What was declared before the run needs no decider.
+    /// Answers declared hooks and servers without a decider.
     fn own_answer(&self, question: &Question) -> OwnAnswer {
         match question {
             Question::Hook(call) => {
@@ -276,7 +276,7 @@ impl Machine {
                 out.push(Output::Withdrawn { request: id.clone() });
                 out.push(Output::Observe(Observation::Withdrawn { request: id }));
             }
-            // The answer and the withdrawal met on their way.
+            // The answer and the withdrawal crossed.
             Entry::Settled => {}
             Entry::Unknown => self.flaw(ProtocolFlaw::StrayWithdrawal { request: id }, out),
         }
@@ -335,7 +335,7 @@ impl Machine {
 }
 
 enum OwnAnswer {
-    /// A decider's matter.
+    /// For the deciders.
     None,
     NotDeclared(String),
     Value(AnswerValue, String),

@@ -15,7 +15,7 @@ table! {
     struct ArtifactJsonSpec {
         /// The file, below the workspace.
         artifact: PathName,
-        /// Members with dots between them, numbers for items of a list; left out, the whole document.
+        /// Members with dots between them, numbers for items of a list; the whole document when absent.
         path: Option<String>,
         /// The value is this one; the order of members does not matter.
         equals: Option<Value>,

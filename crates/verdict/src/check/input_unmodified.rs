@@ -8,8 +8,8 @@ use crate::value::{OneOrMore, PathGlob};
 pub(super) const KEYS: &[Key] = &[Unmodified::KEY];
 
 check! {
-    /// Every file that was there before and fits one of these paths is there after the run with the same content. Paths
-    /// that fit nothing fail. `*` and `?` stay within a part, `**` is any number of parts.
+    /// Every file that existed before the run and matches one of these paths exists after it with the same content. Paths
+    /// that match nothing fail. `*` and `?` stay within a part, `**` is any number of parts.
     Unmodified(Files, "input_unmodified"): OneOrMore<PathGlob>
 }
 
@@ -37,7 +37,7 @@ impl Check for Unmodified {
         }
         match (unread, same) {
             (Some(path), _) => Finding::unknown(format!("`{path}` was not read, so a change cannot be seen")),
-            (None, 0) => Finding::fail("no file that was there before fits")
+            (None, 0) => Finding::fail("no file that existed before matches")
                 .shown(&format!("{} files before", files.before.len())),
             (None, same) => {
                 Finding::pass(format!("{same} files are as they were")).shown("digests before and after")

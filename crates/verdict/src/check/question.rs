@@ -30,13 +30,13 @@ choice!(Order, "an order", { "exact" => Order::Exact, "any" => Order::Any });
 table! {
     "`question_options`"
     struct OptionsSpec {
-        /// Which question: its text or header matches. Left out, the only one that was asked.
+        /// Pattern for the text or header of the question; the only one when absent.
         when as "when_question": Option<Pattern>,
         /// The labels that could be chosen, no more and no fewer.
         equals: Option<NonEmpty<Text>>,
         /// Labels that could be chosen, among others.
         contains: Option<NonEmpty<Text>>,
-        /// Whether the order of the labels counts; it does not where this is left out.
+        /// Whether the order of the labels matters; `any` when absent.
         order: Option<Order>,
     }
 }

@@ -46,7 +46,7 @@ table! {
     struct SemanticSpec {
         /// The claims, each judged by itself.
         rubric: NonEmpty<Text>,
-        /// How many must hold; all where it is left out.
+        /// How many must hold; all when absent.
         least as "min_pass": Option<Least>,
         /// The model that reads.
         model as "judge_model": Option<Text>,

@@ -1,4 +1,4 @@
-//! Skills that were put to use.
+//! The use of skills.
 
 use super::{Check, Key, check};
 use crate::finding::Finding;
@@ -9,12 +9,12 @@ use belljar_contract::{Observation, Pattern, SkillWay};
 pub(super) const KEYS: &[Key] = &[Triggered::KEY, NotTriggered::KEY, SkillToolUsed::KEY];
 
 check! {
-    /// The model put a skill to use whose name matches: by the tool made for it, or by reading or running its files. A
-    /// message that names the skill is the user's doing and does not count.
+    /// The model used a skill whose name matches: with the `Skill` tool, or by reading or running its files. A message of
+    /// the user that names the skill does not count.
     Triggered(Skills, "skill_triggered"): Pattern
 }
 check! {
-    /// The model put no skill to use whose name matches. Needs the whole conversation, and an agent that was offered the
+    /// The model used no skill whose name matches. Needs the whole conversation, and an agent that was offered the
     /// tool for skills; otherwise the check is unknown.
     NotTriggered(Skills, "no_skill_triggered"): Pattern
 }
@@ -30,7 +30,7 @@ table! {
 }
 
 check! {
-    /// A tool was called while a skill was in use: after it was put to use, and before another one was. Needs the
+    /// A tool was called while a skill was in use: after its first use, and before another skill was used. Needs the
     /// whole conversation.
     SkillToolUsed(Skills, "skill_tool_used"): UsedSpec
 }
@@ -51,7 +51,7 @@ const fn by_the_model(way: SkillWay) -> bool {
     }
 }
 
-/// Whether skills could be put to use by their tool, and which event says so.
+/// The event that shows that the agent has the `Skill` tool.
 fn has_the_tool(run: &Run<'_>) -> Option<u64> {
     run.evidence.seen.iter().find_map(|seen| {
         let Observation::ConversationBegan { tools, .. } = &seen.what else { return None };
@@ -67,10 +67,10 @@ impl Check for Triggered {
         let mut used = uses(run).into_iter();
         match used.find(|(_, skill, way)| by_the_model(*way) && self.0.is_match(skill)) {
             Some((seq, skill, _)) => {
-                Finding::pass(format!("the skill {skill} was put to use")).seen(seq, skill)
+                Finding::pass(format!("the skill {skill} was used")).seen(seq, skill)
             }
             None if has_the_tool(run).is_none() => Finding::unknown(UNOBSERVABLE),
-            None => run.fails_if_whole("no skill that matches was put to use"),
+            None => run.fails_if_whole("no skill that matches was used"),
         }
     }
 }
@@ -80,11 +80,11 @@ impl Check for NotTriggered {
         let mut used = uses(run).into_iter();
         match used.find(|(_, skill, way)| by_the_model(*way) && self.0.is_match(skill)) {
             Some((seq, skill, _)) => {
-                Finding::fail(format!("the skill {skill} was put to use")).seen(seq, skill)
+                Finding::fail(format!("the skill {skill} was used")).seen(seq, skill)
             }
             None => match has_the_tool(run) {
                 Some(seq) => run
-                    .holds_if_whole("no skill that matches was put to use")
+                    .holds_if_whole("no skill that matches was used")
                     .seen(seq, "the tool was offered"),
                 None => Finding::unknown(UNOBSERVABLE),
             },

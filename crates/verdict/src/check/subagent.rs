@@ -1,4 +1,4 @@
-//! Sub-agents: whether they were begun, what they called, what they brought back.
+//! Sub-agents: their starts, calls and results.
 
 use super::{Check, Key, check};
 use crate::finding::{Finding, around};
@@ -11,11 +11,11 @@ pub(super) const KEYS: &[Key] =
     &[Dispatched::KEY, DispatchesMax::KEY, SubAgentToolUsed::KEY, ToolAbsent::KEY, OutputContains::KEY];
 
 check! {
-    /// A sub-agent was begun whose kind or description matches.
+    /// A sub-agent was started whose type or description matches.
     Dispatched(SubAgents, "subagent_dispatched"): Pattern
 }
 check! {
-    /// At most this many sub-agents were begun. Needs the whole conversation.
+    /// At most this many sub-agents were started. Needs the whole conversation.
     DispatchesMax(SubAgents, "dispatch_count_max"): Count
 }
 check! {
@@ -31,7 +31,7 @@ check! {
 table! {
     "`subagent_output_contains`"
     struct OutputSpec {
-        /// Which sub-agents: kind or description matches. Left out, any.
+        /// Pattern for the type or description of the sub-agent; any when absent.
         which as "match": Option<Pattern>,
         /// The text to look for.
         contains: Text,
@@ -39,11 +39,11 @@ table! {
 }
 
 check! {
-    /// A sub-agent brought back this text.
+    /// The result of a sub-agent contains this text.
     OutputContains(SubAgents, "subagent_output_contains"): OutputSpec
 }
 
-/// A sub-agent that was begun.
+/// A sub-agent that was started.
 struct Dispatch<'a> {
     seq: u64,
     /// Its kind as asked for and as found, and its description, each with the event that says so.
@@ -81,8 +81,8 @@ impl<'a> Dispatch<'a> {
 impl Check for Dispatched {
     fn judge(&self, run: &Run<'_>) -> Finding {
         match dispatches(run).iter().find_map(|dispatch| dispatch.matching(&self.0)) {
-            Some((seq, name)) => Finding::pass("the sub-agent was begun").seen(seq, name),
-            None => run.fails_if_whole("no sub-agent that matches was begun"),
+            Some((seq, name)) => Finding::pass("the sub-agent was started").seen(seq, name),
+            None => run.fails_if_whole("no sub-agent that matches was started"),
         }
     }
 }

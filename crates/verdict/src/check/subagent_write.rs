@@ -18,7 +18,7 @@ table! {
         path: Option<Text>,
         /// How the path ends.
         path_suffix: Option<Text>,
-        /// The tool; left out, any that writes files.
+        /// The tool; any that writes files when absent.
         tool: Option<ToolGlob>,
     }
 }

@@ -11,11 +11,11 @@ use serde_json::Value;
 pub(super) const KEYS: &[Key] = &[AllCompleted::KEY, TasksMin::KEY, Status::KEY];
 
 check! {
-    /// The agent made at least one task, and each is completed at the end. Needs the whole conversation.
+    /// The agent created at least one task, and each is completed at the end. Needs the whole conversation.
     AllCompleted(Tasks, "all_tasks_completed"): Yes
 }
 check! {
-    /// The agent made at least this many tasks.
+    /// The agent created at least this many tasks.
     TasksMin(Tasks, "task_count_min"): Count
 }
 
@@ -24,7 +24,7 @@ table! {
     struct StatusSpec {
         /// Which task: its subject or its number matches.
         which as "match": Pattern,
-        /// The agent's word for it, such as `completed`, `in_progress` or `pending`.
+        /// The status as the agent writes it, such as `completed`, `in_progress` or `pending`.
         status: Text,
     }
 }
@@ -54,7 +54,7 @@ fn tasks(run: &Run<'_>) -> Result<Vec<Task>, Finding> {
                 let number = back.text.split_once("Task #").map(|(_, rest)| rest);
                 let number = number.and_then(|rest| rest.split(|char: char| !char.is_ascii_digit()).next());
                 let Some(number) = number.filter(|number| !number.is_empty()) else {
-                    return Err(Finding::unknown("a task was made, and which cannot be read")
+                    return Err(Finding::unknown("a task was created, but its number cannot be read")
                         .seen(back.seq, back.text));
                 };
                 let subject = call.text("subject").unwrap_or_default().to_owned();
@@ -76,7 +76,7 @@ fn tasks(run: &Run<'_>) -> Result<Vec<Task>, Finding> {
             _ => {}
         }
     }
-    // A task that was taken from the list is no longer one.
+    // A task that was removed from the list does not count.
     tasks.retain(|task| task.status != "deleted");
     Ok(tasks)
 }
@@ -95,7 +95,7 @@ impl Check for AllCompleted {
             Err(unknown) => return unknown,
         };
         if tasks.is_empty() {
-            return run.fails_if_whole("no task was made");
+            return run.fails_if_whole("no task was created");
         }
         if let Some(open) = tasks.iter().find(|task| task.status != "completed") {
             return run.fails_if_whole(excerpt(&open.line())).seen(open.changed, &open.line());

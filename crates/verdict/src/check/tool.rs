@@ -8,12 +8,12 @@ use crate::value::{Count, ToolGlob};
 pub(super) const KEYS: &[Key] = &[Called::KEY, NotCalled::KEY, CallsMax::KEY];
 
 check! {
-    /// The agent itself called a tool of this name; `*` is any text, `?` one character. Whether the call was let through
-    /// or succeeded is another matter, see `tool_no_error`; for sub-agents see `subagent_tool_used`.
+    /// The agent itself called a tool of this name; `*` is any text, `?` one character. Whether the call was allowed or
+    /// succeeded does not matter here, see `tool_no_error`; for sub-agents see `subagent_tool_used`.
     Called(Tools, "tool_called"): ToolGlob
 }
 check! {
-    /// No tool of this name was called, by a sub-agent either; `*` is any text, `?` one character. Needs the whole conversation.
+    /// No tool of this name was called, also not by a sub-agent; `*` is any text, `?` one character. Needs the whole conversation.
     NotCalled(Tools, "tool_not_called"): ToolGlob
 }
 check! {

@@ -9,8 +9,8 @@ use belljar_contract::Pattern;
 pub(super) const KEYS: &[Key] = &[NoError::KEY, NoErrorIfCalled::KEY, ErrorsMax::KEY];
 
 check! {
-    /// A tool whose name matches was called, and no such call failed. A name that fits nothing fails, so that a slip of
-    /// the pen is seen. A call without a result does not count as a success. Needs the whole conversation.
+    /// A tool whose name matches was called, and no such call failed. A name that matches no call fails, so that a
+    /// typo is noticed. A call without a result does not count as a success. Needs the whole conversation.
     NoError(Tools, "tool_no_error"): Pattern
 }
 check! {
@@ -31,7 +31,7 @@ fn failed(calls: &[&Call<'_>], run: &Run<'_>) -> Option<Finding> {
             }
             Some(_) => {}
             None => {
-                let finding = run.fails_if_whole(format!("{} never came back", call.tool));
+                let finding = run.fails_if_whole(format!("{} returned no result", call.tool));
                 return Some(finding.seen(call.seq, &call.line()));
             }
         }

@@ -11,7 +11,7 @@ pub(super) const KEYS: &[Key] =
     &[ResultContains::KEY, ResultNotContains::KEY, ResultMatches::KEY, ResultNotMatches::KEY];
 
 check! {
-    /// A tool returned this text, letter by letter, alone or within more.
+    /// The result of a tool contains this text exactly.
     ResultContains(Tools, "tool_result_contains"): Text
 }
 check! {
@@ -19,7 +19,7 @@ check! {
     ResultNotContains(Tools, "tool_result_not_contains"): Text
 }
 check! {
-    /// What a tool returned matches. Needs the whole conversation, because a pattern may rest on where a text ends, and long
+    /// What a tool returned matches. Needs the whole conversation, because a pattern may depend on where a text ends, and long
     /// ones may have been cut.
     ResultMatches(Tools, "tool_result_matches"): Pattern
 }

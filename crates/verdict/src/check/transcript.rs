@@ -11,7 +11,7 @@ pub(super) const KEYS: &[Key] =
     &[TranscriptContains::KEY, TranscriptNotContains::KEY, TranscriptMatches::KEY, TranscriptNotMatches::KEY];
 
 check! {
-    /// The agent said this text, letter by letter. Its texts are joined by line ends.
+    /// The agent's messages contain this text exactly. The messages are joined by newlines.
     TranscriptContains(Outcome, "transcript_contains"): Text
 }
 check! {
@@ -19,8 +19,8 @@ check! {
     TranscriptNotContains(Outcome, "transcript_not_contains"): Text
 }
 check! {
-    /// What the agent said matches. Its texts are joined by line ends. Needs the whole conversation, because a pattern may
-    /// rest on where the text begins and ends.
+    /// What the agent said matches. The messages are joined by newlines. Needs the whole conversation, because a pattern
+    /// may depend on where the text begins and ends.
     TranscriptMatches(Outcome, "transcript_matches"): Pattern
 }
 check! {

@@ -10,7 +10,7 @@ use belljar_contract::decode::Many;
 pub(super) const KEYS: &[Key] = &[NoUnexpected::KEY];
 
 check! {
-    /// Every new file that the user sees fits one of these paths; `*` and `?` stay within a part, `**` is any number of
+    /// Every new file that the user sees matches one of these paths; `*` and `?` stay within a part, `**` is any number of
     /// parts. `[]` means that no file is new. Files that were there before do not count, whatever became of them. Needs all
     /// files to have been looked at.
     NoUnexpected(Files, "no_unexpected_files"): Many<PathGlob>

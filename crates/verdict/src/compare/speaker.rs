@@ -22,7 +22,7 @@ struct Chain<'a> {
     agent: Option<&'a str>,
     /// Texts of the current message that frames show.
     texts: BTreeSet<Digest>,
-    /// Whether the conversation may go on otherwise than it stood: it was interrupted or made shorter.
+    /// Whether the conversation may continue from another point: it was interrupted or compacted.
     may_jump: bool,
 }
 

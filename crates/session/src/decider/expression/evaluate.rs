@@ -1,4 +1,4 @@
-//! From tree and input to yes, no, or neither.
+//! Evaluates an expression on an input: true, false, or an error.
 
 use super::syntax::{Access, Comparison, Method, Node, NodeKind};
 use serde_json::{Map, Value};
@@ -6,12 +6,12 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// An expression does not fit an input.
+/// Why an expression cannot be evaluated on an input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct EvaluationError {
     pub message: String,
-    /// Which part, in bytes of the expression.
+    /// The part of the expression, in bytes.
     pub span: Range<usize>,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// As JavaScript has it.
+    /// Truthiness as in JavaScript.
     fn is_true(&self) -> bool {
         match self {
             Self::Null => false,

@@ -1,7 +1,7 @@
-//! The language of `allow_if`: a look at a tool's input, without effects, loops or errors that allow.
+//! The language of `allow_if`: a condition on a tool's input, without side effects or loops. An error never allows.
 //!
-//! It reads the expressions that people write in JavaScript for this purpose, and plain words for the same. Every
-//! expression ends: its size and depth are bounded, its patterns are linear. What does not fit the input (a missing
+//! The syntax is a small part of JavaScript, with plain words as alternatives. Every expression terminates: its size and
+//! depth are bounded, and its patterns take linear time. What does not fit the input (a missing
 //! name, a number where a text must be) is an error, neither true nor false.
 
 mod evaluate;
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use std::ops::Range;
 use syntax::Node;
 
-/// An expression that was read.
+/// A parsed expression.
 #[derive(Debug, Clone)]
 pub struct Expression {
     text: String,
@@ -50,7 +50,7 @@ impl Expression {
         Ok(Self { text: text.to_owned(), root })
     }
 
-    /// Whether it is true of a tool's input.
+    /// Evaluates the expression on a tool's input.
     ///
     /// # Errors
     /// If it does not fit the input, which is neither true nor false.
@@ -58,7 +58,7 @@ impl Expression {
         evaluate::holds(&self.root, input)
     }
 
-    /// As it was written.
+    /// The source text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

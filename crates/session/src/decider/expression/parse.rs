@@ -1,4 +1,4 @@
-//! From text to tree.
+//! Parses an expression to a syntax tree.
 
 use super::ExpressionError;
 use super::syntax::{Access, Comparison, Method, Node, NodeKind};
@@ -6,10 +6,10 @@ use super::token::{Token, TokenKind, tokens};
 use belljar_contract::{Letters, Pattern};
 use std::ops::Range;
 
-/// Bytes of an expression.
+/// Maximum size of an expression, in bytes.
 const LONGEST: usize = 4096;
 
-/// Nesting of an expression; each level is a few calls deep here and one in the evaluation.
+/// Maximum nesting of an expression; each level is a few calls deep here and one in the evaluation.
 const DEEPEST: usize = 48;
 
 type Parsed = Result<Node, ExpressionError>;
@@ -102,7 +102,7 @@ impl Parser {
         }
     }
 
-    /// Runs a part one level deeper.
+    /// Parses a part one level deeper.
     fn deeper(&mut self, part: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
         self.depth += 1;
         if self.depth > DEEPEST {
@@ -145,7 +145,7 @@ impl Parser {
         Err(ExpressionError { message, span: self.peek().span.clone(), help: None })
     }
 
-    /// The word binds weaker than a comparison, the mark stronger.
+    /// `not` binds weaker than a comparison, `!` stronger.
     fn negated(&mut self) -> Parsed {
         let start = self.peek().span.start;
         if self.eat_word("not") {

@@ -45,12 +45,12 @@ pub(super) enum NodeKind {
     },
 }
 
-/// What becomes of a step from nothing.
+/// How a member of a missing value is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// `.`: it does not fit.
+    /// `.`: an error.
     Must,
-    /// `?.`: nothing again.
+    /// `?.`: `null`.
     May,
 }
 

@@ -1,4 +1,4 @@
-//! The words of an expression.
+//! The tokens of an expression.
 
 use super::ExpressionError;
 use belljar_contract::{Pattern, PatternFlags};

@@ -13,7 +13,7 @@ use belljar_contract::{
 };
 use serde_json::{Map, Value, json};
 
-/// See the module's documentation.
+/// The harness of Claude Code.
 pub(super) struct ClaudeCode {
     profile: HarnessProfile,
 }
@@ -99,7 +99,7 @@ fn argv(wanted: &Wanted<'_>, program: &AbsPath, directory: &AbsPath, files: [&Ab
     let [settings, servers, system] = files;
     let mut argv = vec![text(program)];
     let mut flag = |name: &str, value: String| argv.extend([name.to_owned(), value]);
-    // `--add-dir`, `--mcp-config` and `--tools` take as many words as follow; a flag must come after them.
+    // `--add-dir`, `--mcp-config` and `--tools` take all arguments that follow; a flag must come after them.
     flag("--add-dir", text(directory));
     flag("--mcp-config", text(servers));
     if let Some(allowed) = &wanted.tools.allow {

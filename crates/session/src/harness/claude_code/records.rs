@@ -1,4 +1,4 @@
-//! What the agent writes down about the user's plugins: where marketplaces and plugins lie.
+//! The agent's records of the user's plugins: the directories of marketplaces and plugins.
 //!
 //! Seen in version 2.1: `known_marketplaces.json` maps a name to its `source` and `installLocation`, the settings do the
 //! same under `extraKnownMarketplaces`, and `installed_plugins.json` lists an `installPath` for each scope.

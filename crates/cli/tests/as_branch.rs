@@ -173,7 +173,10 @@ fn bad_and_taken_names_are_refused_before_anything_happens() {
     {
         let bad = stage.run(&["apply", &format!("--as-branch={name}")]);
         assert_eq!(bad.status.code(), Some(2), "{name}: {bad:?}");
-        assert!(bad.stderr.contains("is not a valid branch name") && !bad.stderr.contains('\u{1b}'), "{bad:?}");
+        assert!(
+            bad.stderr.contains("is not a valid branch name") && !bad.stderr.contains('\u{1b}'),
+            "{bad:?}"
+        );
     }
     for name in ["main", "old", "topic", "old/x"] {
         let taken = stage.run(&["apply", "--as-branch", name]);

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 fn directories() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
-    let mut directories: Vec<PathBuf> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut directories: Vec<PathBuf> =
+        fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
     directories.sort();
     directories
 }
@@ -46,7 +47,13 @@ fn every_case_is_reported_as_expected() {
             Some(format!("== {}\n{}", directory.file_name()?.to_string_lossy(), judge(directory)?))
         })
         .collect();
-    assert!(faults.is_empty(), "{} of {} cases differ\n{}", faults.len(), directories.len(), faults.join("\n"));
+    assert!(
+        faults.is_empty(),
+        "{} of {} cases differ\n{}",
+        faults.len(),
+        directories.len(),
+        faults.join("\n")
+    );
 }
 
 /// Words of the machinery that no user should read.

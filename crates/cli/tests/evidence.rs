@@ -183,7 +183,10 @@ fn a_tool_that_writes_the_agents_settings_forges_nothing() {
         assert_eq!(found.status.code(), Some(status), "{what}: {envelope:#}{}", found.stderr);
         let frames = fs::read_to_string(directory(result).join("frames.jsonl")).unwrap();
         assert!(frames.contains("wrote 4") && frames.contains("read again"), "{what}: {frames}");
-        assert!(!directory(result).join("artifacts/files/outputs/asked.txt").exists(), "{what}: it was asked");
+        assert!(
+            !directory(result).join("artifacts/files/outputs/asked.txt").exists(),
+            "{what}: it was asked"
+        );
         let checks = result["checks"].as_array().unwrap();
         assert!(checks.iter().all(|check| check["outcome"] != "pass"), "{what}: {result:#}");
     }

@@ -255,7 +255,10 @@ fn a_new_repository_is_written_whole() {
             let config = format!("{}.git/config", if place == "." { "" } else { "fresh/" });
             let held = stage.run(&["apply"]);
             assert_eq!(held.status.code(), Some(1), "{mode} {place}: {held:?}");
-            assert!(held.stderr.contains(&format!("not applied: {config}: needs your confirmation")), "{held:?}");
+            assert!(
+                held.stderr.contains(&format!("not applied: {config}: needs your confirmation")),
+                "{held:?}"
+            );
             assert!(directory.join("f.txt").exists() && !directory.join(".git/HEAD").exists());
             let done = stage.run(&["apply", "--allow", &config]);
             assert_eq!(done.status.code(), Some(0), "{mode} {place}: {done:?}");

@@ -238,8 +238,12 @@ fn the_real_agent_runs_on_a_key_that_it_never_sees() {
     assert!(!seen.contains(KEY), "the key is inside");
     assert!(found.stderr.contains("tokens read") && !found.stderr.contains(KEY), "{}", found.stderr);
     let directory = run_directory(&stage);
-    let search =
-        Command::new("grep").args(["-rFl", "-e", KEY]).arg(&directory).arg(stage.path("data")).output().unwrap();
+    let search = Command::new("grep")
+        .args(["-rFl", "-e", KEY])
+        .arg(&directory)
+        .arg(stage.path("data"))
+        .output()
+        .unwrap();
     assert_eq!(String::from_utf8_lossy(&search.stdout), "", "the key is in what the run left");
     let rows = log(&stage);
     assert_eq!(rows[0]["kind"], "opened", "something was watching");

@@ -114,35 +114,20 @@ pub enum Chosen {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     #[error("a question about {question} cannot be answered with {answer}")]
-    Mismatch {
-        question: &'static str,
-        answer: &'static str,
-    },
+    Mismatch { question: &'static str, answer: &'static str },
     /// A denial without a message would reach the model as a protocol error.
     #[error("the message of a denial must not be empty")]
     EmptyMessage,
     #[error("the answer changes permissions in a way that the agent did not suggest")]
     NotSuggested,
     #[error("expected {wanted} answers, one for each question, found {given}")]
-    Count {
-        wanted: usize,
-        given: usize,
-    },
+    Count { wanted: usize, given: usize },
     #[error("{question:?} has no option {label:?}")]
-    NoSuchLabel {
-        question: String,
-        label: String,
-    },
+    NoSuchLabel { question: String, label: String },
     #[error("{question:?} takes {takes} of its options, found {given}")]
-    LabelCount {
-        question: String,
-        takes: &'static str,
-        given: usize,
-    },
+    LabelCount { question: String, takes: &'static str, given: usize },
     #[error("the answer to {question:?} is empty")]
-    EmptyText {
-        question: String,
-    },
+    EmptyText { question: String },
 }
 
 impl By {

@@ -147,7 +147,9 @@ pub(crate) fn content<'a>(run: &Run<'a>, path: &PathName) -> Result<(&'a [u8], S
             }
         },
         Place::Nothing => Err(gone(run, format!("{path} is not there"))),
-        Place::Directory(_) => Err(Finding::fail(format!("{path} is a directory")).shown("among the files after")),
+        Place::Directory(_) => {
+            Err(Finding::fail(format!("{path} is a directory")).shown("among the files after"))
+        }
         place @ (Place::Special(_) | Place::Astray { .. }) => Err(astray(path, &place)),
     }
 }
@@ -166,9 +168,8 @@ pub(crate) fn astray(path: &PathName, place: &Place<'_>) -> Finding {
         Place::Astray { link, target } => {
             Finding::fail(format!("{path} leads out of the workspace")).shown(&format!("{link} -> {target}"))
         }
-        Place::Special(found) => {
-            Finding::fail(format!("{path} is not a file")).shown(&format!("{found} is a pipe, socket or device"))
-        }
+        Place::Special(found) => Finding::fail(format!("{path} is not a file"))
+            .shown(&format!("{found} is a pipe, socket or device")),
         Place::File(found, _) | Place::Directory(found) => {
             Finding::pass(format!("{path} is there")).shown(found)
         }

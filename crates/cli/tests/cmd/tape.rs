@@ -33,7 +33,8 @@ fn copy_examples(to: &Path) {
 
 fn shipped() -> Vec<PathBuf> {
     let all = fs::read_dir(examples()).unwrap().map(|entry| entry.unwrap().path());
-    let tape = |directory: PathBuf| Some(directory.join(format!("{}.tape", directory.file_name()?.to_str()?)));
+    let tape =
+        |directory: PathBuf| Some(directory.join(format!("{}.tape", directory.file_name()?.to_str()?)));
     all.filter(|path| path.is_dir()).filter_map(tape).collect()
 }
 

@@ -403,8 +403,7 @@ fn what_the_user_makes_from_an_image_stays() {
     let body = format!(r#"{{"Image":"{name}","Entrypoint":["/nothing"],"Cmd":[]}}"#);
     let options = ["-X", "POST", "-H", "Content-Type: application/json", "-d", &body];
     let container = own.ask(&options, "/containers/create")["Id"].as_str().unwrap().to_owned();
-    for args in
-        [&["gc"][..], &["image", "prune"], &["image", "build", "--from", &base, "--rebuild"], &["gc"]]
+    for args in [&["gc"][..], &["image", "prune"], &["image", "build", "--from", &base, "--rebuild"], &["gc"]]
     {
         let found = own.run(args);
         assert_eq!(found.status.code(), Some(0), "{found:?}");

@@ -16,7 +16,11 @@ const TRUST_DIRECTORY: &str = ".belljar";
 /// The variables, their values, and which programs read them.
 const VARIABLES: [(&str, ProxyValue, &str); 11] = [
     ("HTTP_PROXY", ProxyValue::Run(RunValue::ProxyUrl), "python, npm, cargo and many others ask it"),
-    ("HTTPS_PROXY", ProxyValue::Run(RunValue::ProxyUrl), "curl, git, python, npm, cargo and many others ask it"),
+    (
+        "HTTPS_PROXY",
+        ProxyValue::Run(RunValue::ProxyUrl),
+        "curl, git, python, npm, cargo and many others ask it",
+    ),
     // Not a SOCKS address: several python libraries fail on one before they make any connection.
     ("ALL_PROXY", ProxyValue::Run(RunValue::ProxyUrl), "curl asks it for other protocols than HTTP"),
     ("http_proxy", ProxyValue::Run(RunValue::ProxyUrl), "curl and git ask for HTTP in lower case only"),
@@ -24,7 +28,11 @@ const VARIABLES: [(&str, ProxyValue, &str); 11] = [
     ("all_proxy", ProxyValue::Run(RunValue::ProxyUrl), "some programs ask in lower case only"),
     ("NO_PROXY", ProxyValue::Constant(OWN_HOSTS), "what runs inside is reached directly"),
     ("no_proxy", ProxyValue::Constant(OWN_HOSTS), "what runs inside is reached directly"),
-    ("NODE_USE_ENV_PROXY", ProxyValue::Constant("1"), "newer versions of Node let `fetch` ask the variables above"),
+    (
+        "NODE_USE_ENV_PROXY",
+        ProxyValue::Constant("1"),
+        "newer versions of Node let `fetch` ask the variables above",
+    ),
     ("BELLJAR_PROXY", ProxyValue::Run(RunValue::ProxyAddress), "belljar's own way out for ssh asks it"),
     ("BELLJAR_PROXY_TOKEN", ProxyValue::Run(RunValue::ProxyToken), "belljar's own way out for ssh asks it"),
 ];
@@ -36,7 +44,12 @@ enum ProxyValue {
 }
 
 /// Adds the proxy variables if the plan has egress. A variable that the manifest sets keeps its value.
-pub(super) fn add_proxy_variables(egress: &Egress, purpose: Purpose, env: &mut Vec<EnvEntry>, reasons: &mut Reasons) {
+pub(super) fn add_proxy_variables(
+    egress: &Egress,
+    purpose: Purpose,
+    env: &mut Vec<EnvEntry>,
+    reasons: &mut Reasons,
+) {
     if !egress.opens() && purpose != Purpose::Test {
         return;
     }

@@ -47,9 +47,7 @@ pub struct Staged {
 pub enum StagedError {
     /// A manifest is text.
     #[error("`{path}` is not UTF-8, so no manifest can name it")]
-    NotText {
-        path: AbsPath,
-    },
+    NotText { path: AbsPath },
     /// It would appear somewhere else.
     #[error("`{path}` does not lie below the workspace")]
     Outside {

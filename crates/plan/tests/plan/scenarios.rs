@@ -69,7 +69,8 @@ fn outcome(directory: &Path) -> String {
 
 pub fn directories() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plan/scenarios");
-    let mut directories: Vec<PathBuf> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut directories: Vec<PathBuf> =
+        fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
     directories.sort();
     directories
 }

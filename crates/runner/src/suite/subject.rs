@@ -41,17 +41,8 @@ pub fn load_subject(
     subject: Subject,
     permit: Permit<'_>,
 ) -> Result<Trial, LoadError> {
-    let Subject {
-        directory,
-        plugins,
-        mut marketplaces,
-        enabled,
-        uploads,
-        directories,
-        hosts,
-        model,
-        prompt,
-    } = subject;
+    let Subject { directory, plugins, mut marketplaces, enabled, uploads, directories, hosts, model, prompt } =
+        subject;
     if prompt.trim().is_empty() {
         return Err(LoadError::Unfit("the prompt is empty".to_owned()));
     }

@@ -180,7 +180,9 @@ impl Members {
                 let input = self.optional_object("updatedInput")?;
                 let grant = match self.take("grant") {
                     Value::Null => None,
-                    _ if !tool.starts_with("webfetch:") => return Err(member("grant", "only a `WebFetch` call can have a grant")),
+                    _ if !tool.starts_with("webfetch:") => {
+                        return Err(member("grant", "only a `WebFetch` call can have a grant"));
+                    }
                     Value::String(word) if word == "once" => Some(Grant::Once),
                     Value::String(word) if word == "domain" => Some(Grant::Domain),
                     _ => return Err(member("grant", "expected `once` or `domain`")),

@@ -47,7 +47,9 @@ pub enum Decision {
         note: Option<String>,
     },
     /// A rule of this decider matches but cannot be evaluated. No further decider is asked.
-    Broken { why: String },
+    Broken {
+        why: String,
+    },
 }
 
 /// A question that no decider answered.

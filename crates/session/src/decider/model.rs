@@ -28,10 +28,7 @@ pub enum ModelReplyError {
         said: String,
     },
     #[error("there is no option {number}; the options are 1 to {count}")]
-    NoSuchOption {
-        number: usize,
-        count: usize,
-    },
+    NoSuchOption { number: usize, count: usize },
     /// Several options where the question takes one, or the same option twice.
     #[error("expected one option, or several different ones if the question allows it")]
     Count,

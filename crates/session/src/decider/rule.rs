@@ -69,7 +69,8 @@ impl Decode for Rule {
             ["allow_if"] => conditional(ConditionRule::decode(node, faults)?, faults),
             [] => without_action(node, faults),
             several => {
-                let message = format!("expected one of {} in a rule, found {}", list(&ACTIONS), list(several));
+                let message =
+                    format!("expected one of {} in a rule, found {}", list(&ACTIONS), list(several));
                 faults.invalid(node, Fault::new(message).help("write one rule for each"))
             }
         })

@@ -98,7 +98,10 @@ pub enum Command {
     SetPermissionMode(PermissionMode),
     /// Change the model; `None` is the default.
     SetModel(Option<String>),
-    Answer { request: RequestId, answer: Answer },
+    Answer {
+        request: RequestId,
+        answer: Answer,
+    },
     /// Close the input: the agent exits when it is done.
     EndInput,
 }
@@ -109,14 +112,9 @@ pub enum Output {
     /// Write this to the agent.
     Send(Outbound),
     /// Find an answer to this.
-    Ask {
-        request: RequestId,
-        question: Question,
-    },
+    Ask { request: RequestId, question: Question },
     /// Stop looking for an answer to this.
-    Withdrawn {
-        request: RequestId,
-    },
+    Withdrawn { request: RequestId },
     /// A command was rejected.
     Dropped(Dropped),
     /// Something to record.
@@ -135,13 +133,9 @@ pub enum Output {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Dropped {
     #[error("there is no question {request}")]
-    NeverAsked {
-        request: RequestId,
-    },
+    NeverAsked { request: RequestId },
     #[error("the question {request} was already answered or withdrawn")]
-    Settled {
-        request: RequestId,
-    },
+    Settled { request: RequestId },
     /// The question stays open.
     #[error("the answer does not match the question {request}")]
     Unfit {
@@ -150,9 +144,7 @@ pub enum Dropped {
         cause: AnswerError,
     },
     #[error("a message with the id {message} was already sent")]
-    RepeatedMessage {
-        message: MessageId,
-    },
+    RepeatedMessage { message: MessageId },
     #[error("the conversation has already begun")]
     Begun,
     #[error("the agent's input is closed, or its process has ended")]

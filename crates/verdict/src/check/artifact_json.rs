@@ -72,7 +72,9 @@ impl Check for ArtifactJson {
         let others =
             equals.is_some() || one_of.is_some() || gt.is_some() || exists.is_some() || is_null.is_some();
         if absent.is_some() && others {
-            return Some("`absent` cannot be combined with other keys: a missing value has no properties".to_owned());
+            return Some(
+                "`absent` cannot be combined with other keys: a missing value has no properties".to_owned(),
+            );
         }
         let empty =
             path.as_deref().is_some_and(|path| path.split('.').any(str::is_empty) && !path.is_empty());

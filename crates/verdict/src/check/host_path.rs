@@ -26,8 +26,11 @@ impl Check for NoHostPath {
         for (seq, said) in run.said(Who::Anyone) {
             let found = host_path(said).or_else(|| host_path(&decoded(said)));
             if let Some(path) = found {
-                return Finding::fail(format!("a message contains a path of the machine: {}", excerpt(&path)))
-                    .seen(seq, said);
+                return Finding::fail(format!(
+                    "a message contains a path of the machine: {}",
+                    excerpt(&path)
+                ))
+                .seen(seq, said);
             }
         }
         run.holds_if_whole("no message contains a path of the machine")

@@ -66,9 +66,7 @@ impl Check for Triggered {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let mut used = uses(run).into_iter();
         match used.find(|(_, skill, way)| by_the_model(*way) && self.0.is_match(skill)) {
-            Some((seq, skill, _)) => {
-                Finding::pass(format!("the skill {skill} was used")).seen(seq, skill)
-            }
+            Some((seq, skill, _)) => Finding::pass(format!("the skill {skill} was used")).seen(seq, skill),
             None if has_the_tool(run).is_none() => Finding::unknown(UNOBSERVABLE),
             None => run.fails_if_whole("no skill that matches was used"),
         }
@@ -79,13 +77,11 @@ impl Check for NotTriggered {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let mut used = uses(run).into_iter();
         match used.find(|(_, skill, way)| by_the_model(*way) && self.0.is_match(skill)) {
-            Some((seq, skill, _)) => {
-                Finding::fail(format!("the skill {skill} was used")).seen(seq, skill)
-            }
+            Some((seq, skill, _)) => Finding::fail(format!("the skill {skill} was used")).seen(seq, skill),
             None => match has_the_tool(run) {
-                Some(seq) => run
-                    .holds_if_whole("no skill that matches was used")
-                    .seen(seq, "the tool was offered"),
+                Some(seq) => {
+                    run.holds_if_whole("no skill that matches was used").seen(seq, "the tool was offered")
+                }
                 None => Finding::unknown(UNOBSERVABLE),
             },
         }

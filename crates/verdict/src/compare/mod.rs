@@ -248,7 +248,8 @@ impl<'a> Comparison<'a> {
         let call = self.index.continued(sessions).find(|call| !shown(call));
         // An interrupted call gets a result that the agent makes up for the model alone.
         let silent = framed.iter().find(|(call, framed)| {
-            let received = || sessions.iter().any(|session| self.index.delivered(call, Some(session)).is_some());
+            let received =
+                || sessions.iter().any(|session| self.index.delivered(call, Some(session)).is_some());
             !was_interrupted && !framed.is_returned && received()
         });
         let hidden =

@@ -60,7 +60,8 @@ pub(crate) struct PathGlob(String);
 impl PathGlob {
     fn new(text: &str) -> Result<Self, Fault> {
         if text.len() > LONGEST_PATH {
-            let message = format!("the path has {} bytes, more than the maximum of {LONGEST_PATH}", text.len());
+            let message =
+                format!("the path has {} bytes, more than the maximum of {LONGEST_PATH}", text.len());
             return Err(Fault::new(message));
         }
         if text.contains(['[', ']', '{', '}']) {

@@ -262,7 +262,7 @@ fn the_users_manifest_runs_nothing_of_a_project() {
 fn nothing_is_quoted_of_a_file_that_a_link_leads_to() {
     let stage = Stage::new();
     stage.write("home/.ssh/id", "PRIVATE KEY of the user\n");
-    for (name, words) in [
+    for (name, args) in [
         ("belljar.toml", &["check"][..]),
         ("belljar.toml", &["plan"]),
         ("belljar.toml", &["exec", "--", "true"]),
@@ -273,12 +273,12 @@ fn nothing_is_quoted_of_a_file_that_a_link_leads_to() {
     ] {
         fs::remove_file(stage.path("project/belljar.toml")).ok();
         stage.link(&format!("project/{name}"), stage.path("home/.ssh/id").to_str().unwrap());
-        let found = stage.run(words);
+        let found = stage.run(args);
         fs::remove_file(stage.path("project").join(name)).unwrap();
-        assert_ne!(found.status.code(), Some(0), "{words:?}");
+        assert_ne!(found.status.code(), Some(0), "{args:?}");
         assert!(
             !found.stdout.contains("PRIVATE") && !found.stderr.contains("PRIVATE"),
-            "{words:?}: {}",
+            "{args:?}: {}",
             found.stderr
         );
     }
@@ -377,14 +377,14 @@ fn programs_of_the_project_on_the_search_path_do_not_run_outside() {
     let path = format!("{}:/usr/bin:/bin", stage.path("project/node_modules/.bin").display());
     stage.skill("project/skills", "notes");
     stage.write("project/one.json", crate::cmd::HELLO);
-    for words in [
+    for args in [
         &["exec", "--", "true"][..],
         &["doctor"],
         &["skill", "skills/notes", "go", "--script", "one.json"],
         &["gc", "--dry-run"],
     ] {
-        let found = stage.finish(stage.command(words).env("PATH", &path));
-        assert!(!canary.exists(), "{words:?}: {}", found.stderr);
+        let found = stage.finish(stage.command(args).env("PATH", &path));
+        assert!(!canary.exists(), "{args:?}: {}", found.stderr);
     }
 }
 

@@ -176,8 +176,8 @@ fn a_tool_that_writes_the_agents_settings_forges_nothing() {
         stage.write("project/skills/hello/scripts/lead.py", LEAD);
         stage.write("project/skills/hello/scripts/await.py", AWAIT);
         stage.write("project/scenarios/hello.yaml", FORGED);
-        let words = ["test", "--scripted", "--json", "scenarios/hello.yaml"];
-        let found = stage.finish(&mut with_real_agent(&stage, &words));
+        let args = ["test", "--scripted", "--json", "scenarios/hello.yaml"];
+        let found = stage.finish(&mut with_real_agent(&stage, &args));
         let envelope: Value = serde_json::from_str(&found.stdout).unwrap();
         let result = &envelope["data"]["results"][0];
         assert_eq!(found.status.code(), Some(status), "{what}: {envelope:#}{}", found.stderr);
@@ -204,8 +204,8 @@ fn a_tool_forges_no_frames() {
     let stage = scenario(&script(&[main_turn(&json!([call])), main_turn(&json!([{"text": "all done"}]))]));
     stage.write("project/skills/hello/scripts/attack.py", ATTACK);
     stage.write("project/scenarios/hello.yaml", FORGED);
-    let words = ["test", "--scripted", "--json", "scenarios/hello.yaml"];
-    let found = stage.finish(&mut with_real_agent(&stage, &words));
+    let args = ["test", "--scripted", "--json", "scenarios/hello.yaml"];
+    let found = stage.finish(&mut with_real_agent(&stage, &args));
     let envelope: Value = serde_json::from_str(&found.stdout).unwrap();
     let result = &envelope["data"]["results"][0];
     assert_eq!(found.status.code(), Some(1), "{envelope:#}{}", found.stderr);
@@ -303,10 +303,10 @@ fn an_agent_that_lies_is_not_believed() {
         write_agent(&stage, &lying(does));
         let found = stage.finish(&mut command(&stage, &["test", "--scripted", "--json", "a.yaml"]));
         assert_unverified(what, &found, part);
-        let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--json"];
-        assert_unverified(what, &stage.finish(&mut command(&stage, &words)), part);
-        let words = ["chat", "skills/notes", "--say", "go", "--script", "a.script.json"];
-        let found = stage.finish(command(&stage, &words).stdin(std::process::Stdio::null()));
+        let args = ["skill", "skills/notes", "go", "--script", "a.script.json", "--json"];
+        assert_unverified(what, &stage.finish(&mut command(&stage, &args)), part);
+        let args = ["chat", "skills/notes", "--say", "go", "--script", "a.script.json"];
+        let found = stage.finish(command(&stage, &args).stdin(std::process::Stdio::null()));
         assert_eq!(found.status.code(), Some(3), "{what}: {}", found.stderr);
         assert!(
             found.stderr.contains("not verified: frames.jsonl") && found.stderr.contains(part),

@@ -132,8 +132,8 @@ pub fn write_agent(stage: &Stage, does: &str) {
     fs::set_permissions(stage.path("bin/claude"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-pub fn command(stage: &Stage, words: &[&str]) -> Command {
-    let mut command = stage.command(words);
+pub fn command(stage: &Stage, args: &[&str]) -> Command {
+    let mut command = stage.command(args);
     command.env("PATH", format!("{}:/usr/bin:/bin", stage.path("bin").display()));
     command
 }
@@ -274,9 +274,9 @@ fn a_decider_that_fails_leaves_the_question_open() {
         ("read l; head -c 2000000 /dev/zero; cat", Some("a line that is too long")),
         ("exec sleep 1000", Some("did not answer in 1 s")),
     ] {
-        let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-timeout", "1s"];
-        let words = [&words[..], &["--decider-cmd", decider]].concat();
-        let found = stage.finish(&mut command(&stage, &words));
+        let args = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-timeout", "1s"];
+        let args = [&args[..], &["--decider-cmd", decider]].concat();
+        let found = stage.finish(&mut command(&stage, &args));
         match said {
             None => assert_eq!(found.status.code(), Some(0), "{}", found.stderr),
             Some(said) => {
@@ -288,9 +288,9 @@ fn a_decider_that_fails_leaves_the_question_open() {
     }
     // A question that is longer than a pipe, and no process reads it.
     write_agent(&stage, "greet(); take(); ask(command='x' * 500000); heard()");
-    let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-timeout", "1s"];
+    let args = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-timeout", "1s"];
     let found =
-        stage.finish(&mut command(&stage, &[&words[..], &["--decider-cmd", "exec sleep 1000"]].concat()));
+        stage.finish(&mut command(&stage, &[&args[..], &["--decider-cmd", "exec sleep 1000"]].concat()));
     assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
     assert!(found.stderr.contains("did not answer in 1 s"), "{}", found.stderr);
     let wrong = stage.run(&["skill", "skills/notes", "go", "--decider-timeout", "soon"]);
@@ -304,8 +304,8 @@ fn a_decider_ends_with_the_run() {
     let stage = with_agent("greet(); take(); ask(); heard(); signal.pause()");
     let here = stage.path("project/here");
     let decider = format!("touch {0}; exec python3 -c 'import signal; signal.pause()' {0}", here.display());
-    let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-cmd", &decider];
-    let mut run = command(&stage, &words).stderr(Stdio::null()).spawn().unwrap();
+    let args = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-cmd", &decider];
+    let mut run = command(&stage, &args).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
     while !here.exists() {
         assert!(began.elapsed() < Duration::from_secs(30));
@@ -328,10 +328,10 @@ fn an_answer_in_a_directory_must_be_one_to_the_question() {
         (3, "", "in 1 s"),
     ] {
         let directory = format!("questions-{number}");
-        let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-dir", &directory];
+        let args = ["skill", "skills/notes", "go", "--script", "a.script.json", "--decider-dir", &directory];
         // The run waits no longer than the answer takes, except where none comes.
-        let words = [&words[..], &["--decider-timeout", if reply.is_empty() { "1s" } else { "1m" }]].concat();
-        let run = command(&stage, &words).stderr(Stdio::piped()).spawn().unwrap();
+        let args = [&args[..], &["--decider-timeout", if reply.is_empty() { "1s" } else { "1m" }]].concat();
+        let run = command(&stage, &args).stderr(Stdio::piped()).spawn().unwrap();
         if !reply.is_empty() {
             let asked = stage.path(&format!("project/{directory}/req-1.json"));
             let began = Instant::now();
@@ -378,8 +378,8 @@ fn a_disk_that_is_full_is_no_success() {
 }
 
 /// A trial that goes on until it is ended, and has begun.
-fn begun(stage: &Stage, words: &[&str]) -> Child {
-    let mut command = command(stage, words);
+fn begun(stage: &Stage, args: &[&str]) -> Child {
+    let mut command = command(stage, args);
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -404,9 +404,9 @@ const WAITS: &str = "greet(); take(); text('I wait.'); heard(); signal.pause()";
 fn one_conversation_has_one_run_at_a_time() {
     require!(Bwrap, Python);
     let stage = with_agent(WAITS);
-    let words = ["skill", "skills/notes", "go", "--script", "a.script.json", "--session-id", "talk"];
-    let mut first = begun(&stage, &words);
-    let second = stage.finish(&mut command(&stage, &words));
+    let args = ["skill", "skills/notes", "go", "--script", "a.script.json", "--session-id", "talk"];
+    let mut first = begun(&stage, &args);
+    let second = stage.finish(&mut command(&stage, &args));
     assert_eq!(second.status.code(), Some(2), "{}", second.stderr);
     assert!(second.stderr.contains("another run continues the conversation"), "{}", second.stderr);
     let kept = command(&stage, &["gc", "--runs", "--older-than", "1s"]).output().unwrap();

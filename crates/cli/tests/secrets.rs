@@ -127,8 +127,8 @@ fn recorded() -> (Stage, PathBuf) {
     let turns = script(&[main_turn(&json!([call])), main_turn(&json!([{"text": "all done"}]))]);
     stage.write("project/scenarios/hello.script.json", turns.to_string());
     stage.write("project/scenarios/hello.yaml", crate::cmd::record::SCENARIO);
-    let words = ["record", "--yes", "--json", "--scripted", "scenarios/hello.yaml"];
-    let found = stage.finish(with_agent(&stage, &words).env("ANY_NAME", SERVER));
+    let args = ["record", "--yes", "--json", "--scripted", "scenarios/hello.yaml"];
+    let found = stage.finish(with_agent(&stage, &args).env("ANY_NAME", SERVER));
     assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
     let tape = PathBuf::from(data(&found)["results"][0]["tape"].as_str().unwrap());
     (stage, tape)
@@ -182,9 +182,9 @@ fn tape_verify_finds_a_redacted_value_that_is_no_longer_set() {
     let elsewhere = stage.path("elsewhere").display().to_string();
     let (status, row) = verify(&stage, &[("XDG_STATE_HOME", &elsewhere)]);
     assert_eq!((status, &row["values"]["unchecked"]), (Some(3), &json!(1)), "{row:#}");
-    let words = ["tape", "verify", "scenarios"];
+    let args = ["tape", "verify", "scenarios"];
     let found =
-        stage.finish(with_agent(&stage, &words).env("ANY_NAME", "another").env("XDG_STATE_HOME", elsewhere));
+        stage.finish(with_agent(&stage, &args).env("ANY_NAME", "another").env("XDG_STATE_HOME", elsewhere));
     assert!(!found.stdout.contains("fine"), "{}", found.stdout);
     assert!(
         found.stdout.contains("1 value could not be checked: the key is on the machine"),
@@ -321,7 +321,7 @@ fn no_record_tape_or_output_holds_a_value_that_a_program_put_everywhere() {
     stage.write("project/scenarios/hello.yaml", crate::cmd::record::SCENARIO);
     let pieces = pieces();
     let mut said = String::new();
-    for words in [
+    for args in [
         &["test", "--yes", "--scripted", "-v", "scenarios/hello.yaml"][..],
         &["record", "--yes", "--json", "--scripted", "scenarios/hello.yaml"],
         &["trace", "last"],
@@ -331,8 +331,8 @@ fn no_record_tape_or_output_holds_a_value_that_a_program_put_everywhere() {
         &["replay", "--yes", "-v", "scenarios/hello.tape"],
         &["tape", "verify", "--yes", "scenarios/hello.tape"],
     ] {
-        let found = stage.finish(with_agent(&stage, words).env("ANY_NAME", SCATTERED));
-        assert_eq!(found.status.code(), Some(0), "{words:?}: {}{}", found.stdout, found.stderr);
+        let found = stage.finish(with_agent(&stage, args).env("ANY_NAME", SCATTERED));
+        assert_eq!(found.status.code(), Some(0), "{args:?}: {}{}", found.stdout, found.stderr);
         said.push_str(&found.stdout);
         said.push_str(&found.stderr);
     }

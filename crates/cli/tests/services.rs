@@ -156,8 +156,8 @@ fn names_are_found_without_the_modules_of_the_machine() {
     stage.write("nsswitch.conf", "hosts: nosuchmodule [NOTFOUND=return UNAVAIL=return]\n");
     let first = format!("mount --bind {} /etc/nsswitch.conf", stage.path("nsswitch.conf").display());
     let url = format!("http://one.test:{port}/");
-    let words = ["exec", "--yes", "--", "curl", "-sS", "-m", "10", &url];
-    let found = stage.finish(&mut named(&stage, "one.test", &first, &words));
+    let args = ["exec", "--yes", "--", "curl", "-sS", "-m", "10", &url];
+    let found = stage.finish(&mut named(&stage, "one.test", &first, &args));
     assert_eq!((found.status.code(), found.stdout.as_str()), (Some(0), "hello"), "{}", found.stderr);
 }
 

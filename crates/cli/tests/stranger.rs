@@ -159,13 +159,13 @@ impl Scene {
     }
 
     /// belljar as the ordinary user.
-    fn command(&self, top: &str, traced: Option<&Path>, words: &[&str]) -> Command {
+    fn command(&self, top: &str, traced: Option<&Path>, args: &[&str]) -> Command {
         let mut command = Command::new(if traced.is_some() { "/usr/bin/strace" } else { "/usr/bin/setpriv" });
         if let Some(prefix) = traced {
             command.args(Trace::options(prefix)).arg("/usr/bin/setpriv");
         }
         command.args([&format!("--reuid={USER}"), &format!("--regid={USER}"), "--clear-groups"]);
-        command.arg(self.stage.path("bin/belljar")).args(words).current_dir(self.stage.path(top));
+        command.arg(self.stage.path("bin/belljar")).args(args).current_dir(self.stage.path(top));
         command.env_clear().envs(self.stage.environment());
         let bin = self.stage.path("bin");
         // A relative entry of PATH is a way to be led to the stranger's programs. Podman is left out: for an ordinary
@@ -179,16 +179,16 @@ impl Scene {
         command
     }
 
-    fn run(&self, top: &str, words: &[&str]) -> Finished {
-        run_within(&mut self.command(top, None, words), DEADLINE).unwrap()
+    fn run(&self, top: &str, args: &[&str]) -> Finished {
+        run_within(&mut self.command(top, None, args), DEADLINE).unwrap()
     }
 
-    fn traced(&self, top: &str, words: &[&str]) -> (Finished, Outside) {
+    fn traced(&self, top: &str, args: &[&str]) -> (Finished, Outside) {
         let traces = self.stage.path("trace");
         fs::remove_dir_all(&traces).unwrap();
         fs::create_dir(&traces).unwrap();
         let prefix = traces.join("t");
-        let found = run_within(&mut self.command(top, Some(&prefix), words), DEADLINE).unwrap();
+        let found = run_within(&mut self.command(top, Some(&prefix), args), DEADLINE).unwrap();
         (found, Trace::read(&prefix).look())
     }
 
@@ -331,8 +331,8 @@ fn no_verb_takes_or_runs_anything_for_a_strangers_directory() {
     tape_of(&scene, "bad.tape", "../home/.ssh/id_ed25519");
     tape_of(&scene, "greedy.tape", "greedy/hello.yaml");
     let mut failed = Vec::new();
-    for (top, words, status, writes) in VERBS {
-        let (found, seen) = scene.traced(top, words);
+    for (top, args, status, writes) in VERBS {
+        let (found, seen) = scene.traced(top, args);
         let mut faults = scene.faults(top, writes, &seen);
         if found.status.code() != Some(*status) {
             faults.push(format!("ended with {}: {}", found.status, found.stderr));
@@ -340,7 +340,7 @@ fn no_verb_takes_or_runs_anything_for_a_strangers_directory() {
         if found.stdout.contains("TOPSECRET") || found.stderr.contains("TOPSECRET") {
             faults.push("printed a file of the user".to_owned());
         }
-        failed.extend(faults.iter().map(|fault| format!("{words:?} in {top}: {fault}")));
+        failed.extend(faults.iter().map(|fault| format!("{args:?} in {top}: {fault}")));
         fs::remove_file(scene.stage.path("home/canary")).ok();
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));

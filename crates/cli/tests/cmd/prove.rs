@@ -78,14 +78,14 @@ const NOT_COVERED: &str = include_str!("../../../../docs/security.md");
 const REPORTED: [&str; 2] = ["executed.escaping-link", "report.buried"];
 
 #[test]
-fn the_walls_of_a_real_run_hold_and_the_controls_work() {
+fn the_sandbox_of_a_real_run_holds_and_the_controls_work() {
     require!(Bwrap, Git);
     sandbox_holds(&["prove", "--json"], &REPORTED);
 }
 
 /// With an overlay: the guard of `direct` has tests of its own in containers.
 #[test]
-fn the_walls_of_a_container_hold_and_the_controls_work() {
+fn the_sandbox_of_a_container_holds_and_the_controls_work() {
     require!(Podman, Git);
     sandbox_holds(&["prove", "--backend", "container", "--workspace", "overlay", "--json"], &[]);
 }
@@ -159,7 +159,7 @@ fn a_backend_that_is_not_here_is_named_beside_the_others() {
 }
 
 #[test]
-fn without_walls_nearly_everything_is_open() {
+fn without_a_sandbox_nearly_everything_is_open() {
     require!(Git);
     let user = User::new();
     let output = user.belljar(SYSTEM_PATH, &["prove", "--backend", "host", "--json"]);
@@ -488,7 +488,7 @@ fn a_plan_shows_who_asked_for_the_backend_and_what_is_open() {
 }
 
 #[test]
-fn without_walls_a_mount_elsewhere_is_refused_by_name() {
+fn without_isolation_a_mount_elsewhere_is_refused_by_name() {
     let user = User::new();
     std::fs::create_dir_all(user.home().join("data")).unwrap();
     let manifest = "[agents.a]\nharness = \"claude-code\"\nbackend = \"host\"\n\

@@ -87,9 +87,9 @@ impl Screen {
         screen
     }
 
-    fn tmux(&self, words: &[&str]) -> Command {
+    fn tmux(&self, args: &[&str]) -> Command {
         let mut command = Command::new("tmux");
-        command.args(["-S", &self.socket, "-u"]).args(words);
+        command.args(["-S", &self.socket, "-u"]).args(args);
         command
     }
 
@@ -238,12 +238,12 @@ fn install_plugin_from(stage: &Stage, directory: &str) {
     let skill = "---\nname: plugged\ndescription: canary-plugin-skill\n---\nBody.\n";
     stage.write(&format!("{directory}/plug/skills/plugged/SKILL.md"), skill);
     let market = stage.path(directory).display().to_string();
-    for words in [["plugin", "marketplace", "add", &market].as_slice(), &["plugin", "install", "plug@market"]]
+    for args in [["plugin", "marketplace", "add", &market].as_slice(), &["plugin", "install", "plug@market"]]
     {
         let mut command = Command::new(agent::real().unwrap());
-        command.args(words).env_clear().envs(stage.environment()).current_dir(stage.path("home"));
+        command.args(args).env_clear().envs(stage.environment()).current_dir(stage.path("home"));
         let done = stage.finish(command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"));
-        assert!(done.status.success(), "{words:?}: {}{}", done.stdout, done.stderr);
+        assert!(done.status.success(), "{args:?}: {}{}", done.stdout, done.stderr);
     }
 }
 
@@ -450,11 +450,11 @@ fn one_conversation_has_one_run_at_a_time_and_goes_on_afterwards() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let second = |arguments: &[&str]| {
-        let words = [&["run", "--script", "next.json", "--"], arguments].concat();
-        stage.finish(stage.command(&words).env("PATH", &path))
+        let args = [&["run", "--script", "next.json", "--"], arguments].concat();
+        stage.finish(stage.command(&args).env("PATH", &path))
     };
-    for words in [["-p", "x", "--resume", id].as_slice(), &["-p", "x", &format!("--resume={id}")]] {
-        let refused = second(words);
+    for args in [["-p", "x", "--resume", id].as_slice(), &["-p", "x", &format!("--resume={id}")]] {
+        let refused = second(args);
         assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
         assert!(refused.stderr.contains(id) && refused.stderr.contains("default"), "{}", refused.stderr);
     }

@@ -71,12 +71,12 @@ impl Harness for Scribe {
     }
 
     fn recorded_directories(&self, _record: &str, text: &str) -> Vec<RecordedDirectory> {
-        let folder = |line: &str| RecordedDirectory {
+        let recorded = |line: &str| RecordedDirectory {
             path: line.to_owned(),
             mark: "mark".to_owned(),
             what: "a place".to_owned(),
         };
-        text.lines().map(folder).collect()
+        text.lines().map(recorded).collect()
     }
 
     fn assemble(&self, wanted: &Wanted<'_>) -> Assembly {

@@ -1,4 +1,4 @@
-//! Every environment variable that belljar itself reads, and what the user's side of the world looks like.
+//! Every environment variable that belljar itself reads, and the user's environment made from them.
 
 use crate::error::CliError;
 use belljar_contract::{AbsPath, ExitCode};
@@ -6,22 +6,22 @@ use belljar_runner::{GuestImage, GuestProgram, HostEnvironment};
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Where programs are looked for.
+/// Search path for programs.
 pub const PATH: &str = "PATH";
 /// The user's home.
 pub const HOME: &str = "HOME";
-/// Where configuration lies; `~/.config` when not set.
+/// Configuration directory; `~/.config` when not set.
 pub const XDG_CONFIG_HOME: &str = "XDG_CONFIG_HOME";
-/// Where data lies; `~/.local/share` when not set.
+/// Data directory; `~/.local/share` when not set.
 pub const XDG_DATA_HOME: &str = "XDG_DATA_HOME";
-/// Where state lies; `~/.local/state` when not set.
+/// State directory; `~/.local/state` when not set.
 pub const XDG_STATE_HOME: &str = "XDG_STATE_HOME";
 /// Where sockets and locks lie; below the state when not set or not there.
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
-/// No colours, when set to anything but nothing.
+/// Disables colours if it is not empty.
 pub const NO_COLOR: &str = "NO_COLOR";
 
-/// Built and put in here by the build script.
+/// The guest, built and embedded by the build script.
 const GUEST: GuestImage =
     GuestImage { bytes: include_bytes!(env!("BELLJAR_GUEST_FILE")), digest: env!("BELLJAR_GUEST_DIGEST") };
 
@@ -30,7 +30,7 @@ pub fn no_color() -> bool {
     env::var_os(NO_COLOR).is_some_and(|value| !value.is_empty())
 }
 
-/// Looks around, from `directory` or the working directory.
+/// Collects the user's environment, starting from `directory` or the working directory.
 pub fn environment(directory: Option<&Path>) -> Result<HostEnvironment, CliError> {
     let directory = match directory {
         Some(directory) => directory.to_path_buf(),

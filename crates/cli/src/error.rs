@@ -13,7 +13,7 @@ use belljar_runner::{
 use serde_json::Value;
 use std::error::Error;
 
-/// Begins the further lines of a text, deeper than any line of belljar: a quoted name must not pass for one.
+/// Indents continuation lines deeper than any line of belljar, so that quoted text cannot imitate one.
 const CONTINUED: &str = "        ";
 
 /// A failure of a verb. Boxed, because it is large and rare.
@@ -92,7 +92,7 @@ impl CliError {
         }
     }
 
-    /// The same with an error and its causes as what caused it.
+    /// Adds an error and its causes.
     pub fn caused_by(mut self, error: &(dyn Error + 'static)) -> Self {
         self.0.causes.extend(causes(error).map(ToString::to_string));
         self
@@ -104,18 +104,18 @@ impl CliError {
         out
     }
 
-    /// The status that goes with it.
+    /// The exit status.
     pub fn exit(&self) -> ExitCode {
         self.0.exit
     }
 
-    /// What went wrong and why, in a line.
+    /// The message and its causes in one line.
     pub fn line(&self) -> String {
         let Failure { message, causes, .. } = &*self.0;
         std::iter::once(message).chain(causes).map(String::as_str).collect::<Vec<_>>().join(": ")
     }
 
-    /// Says what went wrong, to people or to machines.
+    /// Prints the error, as text or as JSON.
     pub fn print(&self, verb: &'static str, output: &Output) -> ExitCode {
         let Failure { exit, message, causes, hints, details: _, data, findings } = &*self.0;
         if output.json {
@@ -132,7 +132,7 @@ impl CliError {
         self.print_to_person(output)
     }
 
-    /// The same on standard error, even with --json.
+    /// Prints the error as text, even with --json.
     pub fn print_to_person(&self, output: &Output) -> ExitCode {
         let Failure { exit, message, causes, hints, details, data: _, findings } = &*self.0;
         if let Some((sources, diagnostics)) = findings {

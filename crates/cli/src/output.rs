@@ -18,16 +18,16 @@ pub enum Color {
     Never,
 }
 
-/// Asks the person something on standard error; the answer is typed behind it.
+/// Prints a question on standard error; the user types the answer on the same line.
 pub fn prompt(text: &str) {
     let mut stream = std::io::stderr().lock();
     // A terminal that cannot be written to cannot be read from either, and the reader says so.
     stream.write_all(visible_page(text, &[]).as_bytes()).and_then(|()| stream.flush()).ok();
 }
 
-/// How this run speaks.
+/// The output streams of this call.
 pub struct Output {
-    /// Whether one JSON envelope is all that goes to standard output.
+    /// Whether standard output gets a single JSON envelope and nothing else.
     pub json: bool,
     color: Color,
     /// Why a result did not reach standard output.
@@ -47,17 +47,17 @@ impl Output {
         }
     }
 
-    /// How text on standard output looks.
+    /// The style of text on standard output.
     pub fn out_style(&self) -> Style {
         self.style(std::io::stdout().is_terminal())
     }
 
-    /// How text on standard error looks.
+    /// The style of text on standard error.
     pub fn err_style(&self) -> Style {
         self.style(std::io::stderr().is_terminal())
     }
 
-    /// A result. Nothing reaches the terminal but text, line breaks, tabs and the colours of [`Style`].
+    /// Prints a result. Only text, line breaks, tabs and the colours of [`Style`] reach the terminal.
     pub fn result(&self, text: &str) {
         self.write(&visible_page(text, &Style::SEQUENCES));
     }
@@ -67,7 +67,7 @@ impl Output {
         self.color == Color::Always || std::io::stdout().is_terminal()
     }
 
-    /// A file: a manifest, a patch, a script for a shell. Its own bytes, unless they go to a terminal.
+    /// Prints a file (a manifest, a patch, a shell script) unchanged, unless standard output is a terminal.
     pub fn file(&self, text: &str) {
         if self.is_read() {
             self.result(text);
@@ -91,12 +91,12 @@ impl Output {
         }
     }
 
-    /// Why a result was lost, if one was: a verb that says it is done must have been heard.
+    /// Why a result could not be written, if so: a command must not succeed if its output was lost.
     pub fn lost(&self) -> Option<std::io::Error> {
         self.lost.borrow_mut().take()
     }
 
-    /// Something for the person; the same holds as for a result.
+    /// Prints a message for the user on standard error; escaped as a result is.
     pub fn say(&self, text: &str) {
         let mut text = visible_page(text, &Style::SEQUENCES).into_owned();
         if !text.ends_with('\n') {
@@ -106,7 +106,7 @@ impl Output {
         std::io::stderr().lock().write_all(text.as_bytes()).ok();
     }
 
-    /// A line on a terminal that the next one is painted over; an empty one takes it away.
+    /// Shows a progress line on a terminal, which the next one replaces; an empty one removes it.
     pub fn paint(&self, line: &str) {
         const COLUMNS: usize = 100;
         let line: String = visible(line).chars().take(COLUMNS).collect();

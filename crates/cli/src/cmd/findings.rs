@@ -76,7 +76,7 @@ fn run(args: &FindingsArgs, environment: &HostEnvironment, output: &Output) -> R
         output.result(&format!("{}\n", held_line(path, *act, why, environment)));
     }
     if found.dropped > 0 {
-        output.say(&format!("belljar: {} more were too many to keep", found.dropped));
+        output.say(&format!("belljar: {} more were not kept: too many", found.dropped));
     }
     Ok(ExitCode::Passed)
 }

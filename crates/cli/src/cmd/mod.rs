@@ -73,12 +73,12 @@ verbs! {
     Completions completions CompletionsArgs,
 }
 
-/// What a verb does with its arguments.
+/// A subcommand.
 pub trait Command {
     /// Runs the verb and returns the exit status.
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError>;
 
-    /// Whether one JSON object is to be printed.
+    /// Whether to print one JSON object.
     fn json(&self) -> bool;
 
     /// Whether the verb reads values that no other process may see.
@@ -86,8 +86,7 @@ pub trait Command {
         false
     }
 
-    /// What removes the traces of an interruption, for a verb that makes something on the host which does not end with
-    /// its process.
+    /// The cleanup after an interruption, for a command that creates something on the host that outlives its process.
     fn cleanup(&self) -> Option<Cleanup> {
         None
     }

@@ -171,7 +171,7 @@ pub(super) fn one(
     if !output.json && !options.quiet {
         output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, environment.shown(&tape)));
         for TapeLeak { exchange, kind } in &taped.leaks.found {
-            output.say(&format!("belljar: exchange {exchange} sent the model something of yours: {kind}\n"));
+            output.say(&format!("belljar: exchange {exchange} sent private data to the model: {kind}\n"));
         }
     }
     Ok((ExitCode::Passed, row))

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 /// Options of every verb that runs a trial.
 #[derive(Debug, clap::Args)]
 pub struct TryOptions {
-    /// Answer questions whose text matches PATTERN with LABEL; repeatable
+    /// Answer questions matching PATTERN with LABEL; repeatable
     #[arg(long = "answer", value_name = "PATTERN=LABEL")]
     pub answers: Vec<String>,
     /// Answer with the rules of this file, after those of the scenario

@@ -257,7 +257,7 @@ impl Display<'_> {
             SuiteNews::Tick => {}
             SuiteNews::Stopping => {
                 self.clear();
-                self.output.say("belljar: stopping; what has begun is ended");
+                self.output.say("belljar: stopping; running scenarios are ended");
             }
         }
         self.status();

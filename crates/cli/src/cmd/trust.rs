@@ -58,7 +58,7 @@ fn run(args: &TrustArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
         let was = agreements.revoke(plan)?;
         let files = Allowances::of(&planner.environment().config, &plan.workspace.source).revoke()?;
         if files > 0 {
-            output.say(&format!("files that you allowed to be changed in this project, taken back: {files}"));
+            output.say(&format!("revoked permissions to change guarded files: {files}"));
         }
         let text = if was || files > 0 { "taken back" } else { "there was no agreement" };
         return Ok(done(output, &planned, text, &[]));

@@ -151,7 +151,7 @@ fn what_is_there_is_picked_and_what_runs_code_is_not() {
         "# Left out: `changelog`: the name is taken",
         "# Left out: `two words`: ' ' cannot be part of a library name; allowed are letters, digits, `-`, `_` and `.`",
         "# Left out: `expands`: `${…}` would be expanded by the agent",
-        "# Found here: `package.json` and `Cargo.toml`. What the build downloads, it downloads from hosts in this list.",
+        "# Found here: `package.json` and `Cargo.toml`. Add the hosts that the build downloads from.",
         "    #\"git.shop.example\",  # where the repository's remote is",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");

@@ -20,7 +20,12 @@ fn faults_have_a_place_and_say_how_to_fix_them() {
         (json!({"tool_called": ""}), "/tool_called", "found an empty one", ""),
         (json!({"tool_called": "Ba.*"}), "/tool_called", "found a regular expression", "`*`"),
         (json!({"tool_called": "A|B"}), "/tool_called", "found a regular expression", "`*`"),
-        (json!({"tool_called": "x".repeat(257)}), "/tool_called", "at most 256 bytes, this has 257", ""),
+        (
+            json!({"tool_called": "x".repeat(257)}),
+            "/tool_called",
+            "has 257 bytes, more than the maximum of 256",
+            "",
+        ),
         (json!({"tool_called": 5}), "/tool_called", "expected the name of a tool, found a number", ""),
         (json!({"transcript_matches": "(?=x)"}), "/transcript_matches", "look-around", "two rules"),
         (json!({"transcript_matches": "(a)\\1"}), "/transcript_matches", "backreferences", "alternatives"),
@@ -60,7 +65,7 @@ fn faults_have_a_place_and_say_how_to_fix_them() {
             "absolute",
             "",
         ),
-        (json!({"no_unexpected_files": ["a", "a**b"]}), "/no_unexpected_files/1", "whole parts", "a/**/b"),
+        (json!({"no_unexpected_files": ["a", "a**b"]}), "/no_unexpected_files/1", "whole part", "a/**/b"),
         (
             json!({"no_unexpected_files": ["*.{md,txt}"]}),
             "/no_unexpected_files/0",

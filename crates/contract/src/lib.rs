@@ -125,7 +125,7 @@ pub use plan::{
     GitFile, HomeMode, Instance, McpServer, Mount, MountSource, Plan, PlannedFile, Plugin, Prompt, Purpose,
     Refusal, RuleEffect, RunFiles, RunValue, Skill, SshEntry, Workspace, WorkspaceMode,
 };
-pub use proof::{Checkup, CheckupState, ProbeOutcome, Proof, ProofRow, Verdict};
+pub use proof::{Checkup, CheckupState, ProbeResult, Proof, ProofRow, Verdict};
 pub use quantity::{ByteSize, Cpus, QuantityError, TimeSpan, Usd};
 pub use request_rule::{
     Method, MethodError, Methods, PathPattern, PathPatternError, PathRefusal, Paths, RequestAdmission,

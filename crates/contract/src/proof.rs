@@ -6,7 +6,7 @@ use serde::Serialize;
 /// The observed result of a probe on the host or inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ProbeOutcome {
+pub enum ProbeResult {
     /// It succeeded.
     Open {
         /// How that was observed.
@@ -28,14 +28,14 @@ pub enum ProbeOutcome {
     },
 }
 
-impl ProbeOutcome {
+impl ProbeResult {
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
-            ProbeOutcome::Open { .. } => "open",
-            ProbeOutcome::Reported { .. } => "reported",
-            ProbeOutcome::Closed { .. } => "closed",
-            ProbeOutcome::Unseen { .. } => "unseen",
+            ProbeResult::Open { .. } => "open",
+            ProbeResult::Reported { .. } => "reported",
+            ProbeResult::Closed { .. } => "closed",
+            ProbeResult::Unseen { .. } => "unseen",
         }
     }
 
@@ -43,8 +43,8 @@ impl ProbeOutcome {
     #[must_use]
     pub fn how(&self) -> &str {
         match self {
-            ProbeOutcome::Open { how } | ProbeOutcome::Reported { how } | ProbeOutcome::Closed { how } => how,
-            ProbeOutcome::Unseen { why } => why,
+            ProbeResult::Open { how } | ProbeResult::Reported { how } | ProbeResult::Closed { how } => how,
+            ProbeResult::Unseen { why } => why,
         }
     }
 }
@@ -97,8 +97,8 @@ pub struct ProofRow {
     pub expected: String,
     pub why: String,
     /// The result on the host without a sandbox.
-    pub host: ProbeOutcome,
-    pub inside: ProbeOutcome,
+    pub host: ProbeResult,
+    pub inside: ProbeResult,
     pub verdict: Verdict,
 }
 

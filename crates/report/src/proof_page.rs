@@ -1,7 +1,7 @@
 //! Results of `prove` as a table, and of `doctor`.
 
 use crate::Style;
-use belljar_contract::{Checkup, CheckupState, ProbeOutcome, Proof, ProofRow, Verdict, visible};
+use belljar_contract::{Checkup, CheckupState, ProbeResult, Proof, ProofRow, Verdict, visible};
 
 /// A cell wider than this does not widen its column.
 const WIDEST: usize = 36;
@@ -51,10 +51,10 @@ pub fn render_proof(proof: &Proof, style: Style) -> String {
 }
 
 /// A control that works is not shown as "open".
-fn shown(outcome: &ProbeOutcome, verdict: Verdict) -> &'static str {
+fn shown(outcome: &ProbeResult, verdict: Verdict) -> &'static str {
     match (verdict, outcome) {
-        (Verdict::Works | Verdict::Broken, ProbeOutcome::Open { .. }) => "works",
-        (Verdict::Works | Verdict::Broken, ProbeOutcome::Closed { .. }) => "fails",
+        (Verdict::Works | Verdict::Broken, ProbeResult::Open { .. }) => "works",
+        (Verdict::Works | Verdict::Broken, ProbeResult::Closed { .. }) => "fails",
         _ => outcome.word(),
     }
 }

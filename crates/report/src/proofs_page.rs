@@ -113,11 +113,11 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use belljar_contract::ProbeOutcome;
+    use belljar_contract::ProbeResult;
 
     fn row(id: &str, verdict: Verdict) -> ProofRow {
         let text = |text: &str| text.to_owned();
-        let seen = || ProbeOutcome::Open { how: "x".to_owned() };
+        let seen = || ProbeResult::Open { how: "x".to_owned() };
         ProofRow {
             id: text(id),
             what: text("<what>"),

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, Kind, Onto, copy_user_attributes};
-use belljar_sys::overlay::{OverlaySpec, Step, prepare};
+use belljar_sys::overlay::{OverlaySpec, OverlayStep, prepare};
 
 struct Place {
     place: tempfile::TempDir,
@@ -113,7 +113,7 @@ fn a_refused_mount_names_its_step() {
     let preparation = prepare(&mut command, vec![spec]).unwrap();
     assert!(command.spawn().is_err());
     // Where no namespace can be had, it ends a step earlier.
-    assert!(matches!(preparation.failed_step(), Some(Step::Mount | Step::Namespaces)));
+    assert!(matches!(preparation.failed_step(), Some(OverlayStep::Mount | OverlayStep::Namespaces)));
     assert_eq!(preparation.failed_step(), None, "reported once");
 }
 

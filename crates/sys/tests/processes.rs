@@ -10,7 +10,7 @@ use belljar_sys::Errno;
 use belljar_sys::mounts::{self, Copied, OverlaySupport};
 use belljar_sys::process::{self, Ended, OwnedChild, Prepare, Target, in_child};
 use belljar_sys::signal::Signals;
-use belljar_sys::spawn::{Program, SpawnError, Step, Stream, Terminal};
+use belljar_sys::spawn::{Program, SpawnError, SpawnStep, Stream, Terminal};
 use belljar_sys::userns::{self, Reason, Switches, Userns};
 use rustix::process::{Pid, Signal};
 
@@ -86,14 +86,14 @@ fn a_failed_step_is_named() {
         Err(SpawnError::Child { step, cause }) => (step, cause),
         other => panic!("{other:?}"),
     };
-    assert_eq!(failure(program(c"/no/such", &arguments)), (Step::Execute, Errno::NOENT));
-    assert_eq!(failure(program(c"/etc/passwd", &arguments)), (Step::Execute, Errno::ACCESS));
+    assert_eq!(failure(program(c"/no/such", &arguments)), (SpawnStep::Execute, Errno::NOENT));
+    assert_eq!(failure(program(c"/etc/passwd", &arguments)), (SpawnStep::Execute, Errno::ACCESS));
     let lost = Program { directory: c"/no/such", ..program(c"/bin/true", &arguments) };
-    assert_eq!(failure(lost), (Step::Directory, Errno::NOENT));
+    assert_eq!(failure(lost), (SpawnStep::Directory, Errno::NOENT));
     let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
     let stdio = [Stream::From(null.as_fd()), Stream::Inherited, Stream::Inherited];
     let no_terminal = Program { terminal: Terminal::Stdin, stdio, ..program(c"/bin/true", &arguments) };
-    assert_eq!(failure(no_terminal), (Step::Terminal, Errno::NOTTY));
+    assert_eq!(failure(no_terminal), (SpawnStep::Terminal, Errno::NOTTY));
 }
 
 #[test]
@@ -182,14 +182,17 @@ fn user_namespaces_are_found_out_by_doing() {
     filter.install().unwrap();
     let refused = userns::probe().unwrap();
     assert!(
-        matches!(refused, Userns::Refused { step: userns::Step::Unshare, errno: Errno::PERM, .. }),
+        matches!(
+            refused,
+            Userns::Refused { step: userns::UserNamespaceStep::Unshare, errno: Errno::PERM, .. }
+        ),
         "{refused:?}"
     );
 }
 
 #[test]
 fn the_reason_for_a_refusal() {
-    use userns::Step::{Map, Unshare};
+    use userns::UserNamespaceStep::{Map, Unshare};
     let none = Switches::default();
     let cases = [
         (Switches { max_user_namespaces: Some(0), ..none }, Unshare, Errno::NOSPC, Reason::MaxIsZero),

@@ -33,7 +33,7 @@ impl TunnelProtocol {
         match self {
             Self::Connect => EgressWay::Connect,
             Self::Socks => EgressWay::Socks,
-            Self::Transparent => EgressWay::SyntheticAddress,
+            Self::Transparent => EgressWay::Transparent,
         }
     }
 

@@ -10,7 +10,7 @@ use belljar_contract::{
 };
 use belljar_sys::Errno;
 use belljar_sys::pty::Pair;
-use belljar_sys::spawn::{Program, SpawnError, Step, Stream, Terminal};
+use belljar_sys::spawn::{Program, SpawnError, SpawnStep, Stream, Terminal};
 use rustix::process::{Pid, Resource, Rlimit};
 
 use super::Refusal;
@@ -164,7 +164,9 @@ pub(super) fn start(spec: &GuestSpec, streams: &Streams) -> Result<Pid, StartFai
         umask: spec.umask,
     };
     program.spawn().map_err(|error| match error {
-        SpawnError::Child { step: Step::Execute, cause } => StartFailure::Exec { what: file, errno: cause },
+        SpawnError::Child { step: SpawnStep::Execute, cause } => {
+            StartFailure::Exec { what: file, errno: cause }
+        }
         SpawnError::Child { .. } | SpawnError::Fork(_) => setup(&error),
     })
 }

@@ -135,7 +135,7 @@ fn mount(overlay: &GuestOverlay) -> Result<(), Refusal> {
 #[derive(Debug, thiserror::Error)]
 #[error("the overlay cannot be mounted: the step {step:?} failed")]
 struct LayersError {
-    step: belljar_sys::overlay::Step,
+    step: belljar_sys::overlay::OverlayStep,
     #[source]
     cause: belljar_sys::Errno,
 }

@@ -5,7 +5,7 @@ use crate::launch::RunError;
 use belljar_contract::GuestStep;
 use belljar_sandbox::{EngineError, LaunchError};
 use belljar_sys::Errno;
-use belljar_sys::userns::{Reason, Step, Switches};
+use belljar_sys::userns::{Reason, Switches, UserNamespaceStep};
 
 /// Messages of bubblewrap, and of the guest in its namespaces, when the kernel refuses one. Bubblewrap 0.4 to 0.12.
 const NAMESPACE_MESSAGES: [&str; 9] = [
@@ -28,8 +28,11 @@ pub fn namespace_reason(message: &str, switches: &Switches) -> Option<Reason> {
     if !NAMESPACE_MESSAGES.iter().any(|known| message.contains(known)) {
         return None;
     }
-    let step =
-        if message.contains("map") || message.contains("RTM_NEWADDR") { Step::Map } else { Step::Unshare };
+    let step = if message.contains("map") || message.contains("RTM_NEWADDR") {
+        UserNamespaceStep::Map
+    } else {
+        UserNamespaceStep::Unshare
+    };
     let errno = if message.contains("No space left") || message.contains("ENOSPC") {
         Errno::NOSPC
     } else {

@@ -1,7 +1,7 @@
 //! The files in the index, and the walk for those that are not.
 
 use super::ignore::{Is, Rules, Says, Steps};
-use super::index::{self, Entry, HashLength, IndexError};
+use super::index::{self, HashLength, IndexEntry, IndexError};
 use super::{LARGEST_TEXT, MOST_FILES, MOST_RULE_BYTES, MOST_STEPS, SharedError, abs, read_bounded};
 use crate::plan::project;
 use belljar_contract::AbsPath;
@@ -96,7 +96,7 @@ impl<'a> Listing<'a> {
 
     fn read_index(&mut self, bytes: &[u8], hash: HashLength) -> Result<(), IndexError> {
         let Self { prefix, tracked, skipped, too_many, .. } = self;
-        index::read(bytes, hash, |Entry { path, skip_worktree, gitlink, .. }| {
+        index::read(bytes, hash, |IndexEntry { path, skip_worktree, gitlink, .. }| {
             let is_ignore_file = path == IGNORE_FILE.as_bytes() || path.ends_with(b"/.gitignore");
             if skip_worktree && is_ignore_file {
                 skipped.insert(path.to_vec());

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use super::index::{self, Entry, HashLength, IndexError};
+use super::index::{self, HashLength, IndexEntry, IndexError};
 use super::{Shared, SharedError, UserFiles, shared_files};
 use belljar_contract::AbsPath;
 use belljar_testkit::process::{Finished, run_within};
@@ -345,7 +345,7 @@ fn flags(path: &[u8]) -> [u8; 2] {
 
 fn read(bytes: &[u8]) -> Result<Vec<Vec<u8>>, IndexError> {
     let mut out = Vec::new();
-    index::read(bytes, HashLength::Twenty, |Entry { path, .. }| {
+    index::read(bytes, HashLength::Twenty, |IndexEntry { path, .. }| {
         out.push(path.to_vec());
         ControlFlow::Continue(())
     })?;
@@ -458,7 +458,7 @@ fn fuzz_git_index() {
             spoiled[at] = *byte;
             for text in [&whole, &spoiled, &whole[..at], rest] {
                 for hash in [HashLength::Twenty, HashLength::ThirtyTwo] {
-                    let read = index::read(text, hash, |Entry { path, .. }| {
+                    let read = index::read(text, hash, |IndexEntry { path, .. }| {
                         assert!((1..=4096).contains(&path.len()) && !path.contains(&0), "{path:?}");
                         let plain = |name: &[u8]| !matches!(name, b"" | b"." | b".." | b".git");
                         assert!(path.split(|byte| *byte == b'/').all(plain), "{path:?}");

@@ -15,7 +15,7 @@ use crate::environment::HostEnvironment;
 use crate::launch::engine::engine_places;
 use crate::launch::guest_program::UnpackError;
 use crate::store::leftovers::{PROVE_PREFIX, SCENE_PREFIX, Scratch};
-use belljar_contract::{AbsPath, BackendKind, ProbeOutcome, Proof, ProofRow, WorkspaceMode};
+use belljar_contract::{AbsPath, BackendKind, ProbeResult, Proof, ProofRow, WorkspaceMode};
 use belljar_sandbox::{Engine, EngineError, ServiceEnd};
 use belljar_sys::process::Prepare;
 use outside::HostServices;
@@ -133,7 +133,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let seen_outside = all_stages(&Side::Host { guest: &guest }, &host_scene, &rows)?;
     let lowered = lowered(&inside, &inside_scene);
     let row = |row: &Row| {
-        let absent = || ProbeOutcome::Unseen { why: "it was not run".to_owned() };
+        let absent = || ProbeResult::Unseen { why: "it was not run".to_owned() };
         let host = seen_outside.observations.get(&row.id).cloned().unwrap_or_else(absent);
         let inside = seen_inside.observations.get(&row.id).cloned().unwrap_or_else(absent);
         ProofRow {
@@ -182,7 +182,7 @@ fn plant_keys(scenes: &[&Scene]) {
 }
 
 struct AllObservations {
-    observations: BTreeMap<String, ProbeOutcome>,
+    observations: BTreeMap<String, ProbeResult>,
     /// The error lines of belljar, if it could not build a sandbox.
     refused: Option<Vec<String>>,
 }
@@ -194,7 +194,7 @@ fn all_stages(side: &Side<'_>, scene: &Scene, rows: &[Row]) -> Result<AllObserva
             rows.iter().filter(|row| row.stage == stage).partition(|row| missing(row, scene).is_none());
         for row in unable {
             let why = missing(row, scene).unwrap_or_default();
-            seen.observations.insert(row.id.clone(), ProbeOutcome::Unseen { why });
+            seen.observations.insert(row.id.clone(), ProbeResult::Unseen { why });
         }
         // Controls first, because other probes may break what they need.
         let mut able = able;

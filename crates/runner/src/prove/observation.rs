@@ -4,7 +4,7 @@ use super::scene::{Scene, host_git};
 use super::stage::{StageRun, none_left};
 use super::stranger;
 use super::table::{Evidence, ProbeKind, ProbeStage, Row};
-use belljar_contract::{ExitCode, ProbeFinding, ProbeOutcome, Verdict};
+use belljar_contract::{ExitCode, ProbeFinding, ProbeOutcome, ProbeResult, Verdict};
 use belljar_sys::process::Prepare;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -44,24 +44,24 @@ pub(super) fn watched(row: &Row, scene: &Scene) -> Option<PathBuf> {
     }
 }
 
-fn open(how: impl Into<String>) -> ProbeOutcome {
-    ProbeOutcome::Open { how: how.into() }
+fn open(how: impl Into<String>) -> ProbeResult {
+    ProbeResult::Open { how: how.into() }
 }
 
-fn closed(how: impl Into<String>) -> ProbeOutcome {
-    ProbeOutcome::Closed { how: how.into() }
+fn closed(how: impl Into<String>) -> ProbeResult {
+    ProbeResult::Closed { how: how.into() }
 }
 
-fn answer(finding: &ProbeFinding) -> ProbeOutcome {
+fn answer(finding: &ProbeFinding) -> ProbeResult {
     match finding.outcome {
         ProbeOutcome::Open => open(&finding.detail),
         ProbeOutcome::Closed { .. } => closed(&finding.detail),
-        ProbeOutcome::Unsupported => ProbeOutcome::Unseen { why: finding.detail.clone() },
+        ProbeOutcome::Unsupported => ProbeResult::Unseen { why: finding.detail.clone() },
     }
 }
 
 /// What a stage showed about a row.
-pub(super) fn observe(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun) -> ProbeOutcome {
+pub(super) fn observe(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRun) -> ProbeResult {
     let Some(finding) = run.findings.get(&row.id) else {
         let status = run.status.map_or("no status".to_owned(), |status| format!("status {status}"));
         let last_line = run.stderr.lines().last().unwrap_or_default();
@@ -69,7 +69,7 @@ pub(super) fn observe(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRu
             let error = run.stderr.lines().find(|line| line.starts_with("error")).unwrap_or(last_line);
             return closed(format!("the launch was refused: {error}"));
         }
-        return ProbeOutcome::Unseen { why: format!("the prober printed nothing ({status}) {last_line}") };
+        return ProbeResult::Unseen { why: format!("the prober printed nothing ({status}) {last_line}") };
     };
     let said = &finding.detail;
     let path = watched(row, scene);
@@ -87,7 +87,7 @@ pub(super) fn observe(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRu
             let name = path.as_deref().and_then(|path| path.strip_prefix(&scene.project).ok());
             let named = name.is_some_and(|name| run.stderr.contains(&*name.to_string_lossy()));
             if named {
-                ProbeOutcome::Reported { how: "it is on the host, and the supervisor reported it".to_owned() }
+                ProbeResult::Reported { how: "it is on the host, and the supervisor reported it".to_owned() }
             } else {
                 open("it is on the host, unreported")
             }
@@ -105,7 +105,7 @@ pub(super) fn observe(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRu
         Evidence::Quiet(_) => closed(format!("the host's listener heard nothing; {said}")),
         Evidence::NoProcess if finding.outcome != ProbeOutcome::Open => {
             none_left(&scene.mark(row));
-            ProbeOutcome::Unseen { why: format!("the process never existed: {said}") }
+            ProbeResult::Unseen { why: format!("the process never existed: {said}") }
         }
         Evidence::NoProcess if none_left(&scene.mark(row)) => closed("no such process on the host"),
         Evidence::NoProcess => open("the process lives on"),
@@ -116,7 +116,7 @@ pub(super) fn observe(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRu
         Evidence::Unrecorded(_) => closed(format!("the record does not hold it; {said}")),
         Evidence::Escaped(name) => match shown(&run.stderr, &scene.text(name, row)) {
             // Kept changes are shown on request, by `diff`.
-            ProbeOutcome::Unseen { .. } if scene.keeps_changes => {
+            ProbeResult::Unseen { .. } if scene.keeps_changes => {
                 closed("the end of the run does not show it")
             }
             shown => shown,
@@ -124,18 +124,18 @@ pub(super) fn observe(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRu
         Evidence::Unheard(text) | Evidence::Heard(text) => match &scene.outside {
             Ok(outside) if outside.heard(&scene.text(text, row)) => open("a host heard it"),
             Ok(_) => closed(format!("no host heard it; {said}")),
-            Err(why) => ProbeOutcome::Unseen { why: why.clone() },
+            Err(why) => ProbeResult::Unseen { why: why.clone() },
         },
     }
 }
 
 /// Whether a name is shown with characters that a terminal would obey.
-fn shown(lines: &str, name: &str) -> ProbeOutcome {
+fn shown(lines: &str, name: &str) -> ProbeResult {
     // Split at newlines only: other control characters may end a line for `lines`.
     let naming: Vec<&str> = lines.split('\n').filter(|line| line.contains(name)).collect();
     let obeyed = |line: &&str| line.chars().any(char::is_control);
     match naming.as_slice() {
-        [] => ProbeOutcome::Unseen { why: "nothing names it".to_owned() },
+        [] => ProbeResult::Unseen { why: "nothing names it".to_owned() },
         lines if lines.iter().any(obeyed) => open("it is shown with its escape sequences"),
         _ => closed("it is shown without its escape sequences"),
     }
@@ -159,42 +159,42 @@ fn refused(row: &Row, run: &StageRun) -> bool {
     codes.iter().any(|code| run.status == Some(code.code().into()))
 }
 
-fn clean(scene: &Scene) -> ProbeOutcome {
+fn clean(scene: &Scene) -> ProbeResult {
     let status =
         host_git(&scene.project, &scene.home).args(["status", "--porcelain"]).dies_with_spawner().output();
     match status {
         Ok(output) if output.status.success() && output.stdout.is_empty() => open("git finds nothing new"),
         Ok(output) => closed(String::from_utf8_lossy(&output.stdout).trim().replace('\n', " | ")),
-        Err(error) => ProbeOutcome::Unseen { why: error.to_string() },
+        Err(error) => ProbeResult::Unseen { why: error.to_string() },
     }
 }
 
 /// The verdict on a row.
-pub(super) fn judge(kind: ProbeKind, host: &ProbeOutcome, inside: &ProbeOutcome) -> Verdict {
+pub(super) fn judge(kind: ProbeKind, host: &ProbeResult, inside: &ProbeResult) -> Verdict {
     match (kind, host, inside) {
         (ProbeKind::Given, _, _) => Verdict::Given,
-        (ProbeKind::Blocked, _, ProbeOutcome::Open { .. }) => Verdict::Open,
-        (ProbeKind::Blocked, _, ProbeOutcome::Reported { .. }) => Verdict::Reported,
+        (ProbeKind::Blocked, _, ProbeResult::Open { .. }) => Verdict::Open,
+        (ProbeKind::Blocked, _, ProbeResult::Reported { .. }) => Verdict::Reported,
         (
             ProbeKind::Blocked,
-            ProbeOutcome::Open { .. } | ProbeOutcome::Reported { .. },
-            ProbeOutcome::Closed { .. },
+            ProbeResult::Open { .. } | ProbeResult::Reported { .. },
+            ProbeResult::Closed { .. },
         ) => Verdict::Closed,
         (
             ProbeKind::Blocked,
-            ProbeOutcome::Open { .. } | ProbeOutcome::Reported { .. },
-            ProbeOutcome::Unseen { .. },
+            ProbeResult::Open { .. } | ProbeResult::Reported { .. },
+            ProbeResult::Unseen { .. },
         ) => Verdict::Unseen,
-        (ProbeKind::Blocked, ProbeOutcome::Closed { .. } | ProbeOutcome::Unseen { .. }, _) => {
+        (ProbeKind::Blocked, ProbeResult::Closed { .. } | ProbeResult::Unseen { .. }, _) => {
             Verdict::ProvesNothing
         }
-        (ProbeKind::Control, _, ProbeOutcome::Open { .. } | ProbeOutcome::Reported { .. }) => Verdict::Works,
+        (ProbeKind::Control, _, ProbeResult::Open { .. } | ProbeResult::Reported { .. }) => Verdict::Works,
         (
             ProbeKind::Control,
-            ProbeOutcome::Open { .. } | ProbeOutcome::Reported { .. },
-            ProbeOutcome::Closed { .. } | ProbeOutcome::Unseen { .. },
+            ProbeResult::Open { .. } | ProbeResult::Reported { .. },
+            ProbeResult::Closed { .. } | ProbeResult::Unseen { .. },
         ) => Verdict::Broken,
-        (ProbeKind::Control, ProbeOutcome::Closed { .. } | ProbeOutcome::Unseen { .. }, _) => {
+        (ProbeKind::Control, ProbeResult::Closed { .. } | ProbeResult::Unseen { .. }, _) => {
             Verdict::ProvesNothing
         }
     }
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn closed_counts_only_where_it_was_open_without_isolation() {
-        let unseen = || ProbeOutcome::Unseen { why: String::new() };
-        let reported = || ProbeOutcome::Reported { how: String::new() };
+        let unseen = || ProbeResult::Unseen { why: String::new() };
+        let reported = || ProbeResult::Reported { how: String::new() };
         let cases = [
             (ProbeKind::Blocked, open(""), closed(""), Verdict::Closed),
             (ProbeKind::Blocked, open(""), open(""), Verdict::Open),

@@ -4,7 +4,7 @@ use super::container::EngineError;
 use crate::workspace::LayersError;
 use belljar_contract::{AbsPath, GuestStep, OsText};
 use belljar_sys::cgroup::CgroupError;
-use belljar_sys::overlay::{OverlayError, Step};
+use belljar_sys::overlay::{OverlayError, OverlayStep};
 use std::io;
 
 /// Why a sandbox could not be built.
@@ -68,7 +68,7 @@ pub enum LaunchError {
     #[error("the overlay cannot be mounted: the step {step:?} failed")]
     OverlayStep {
         /// The step that failed.
-        step: Step,
+        step: OverlayStep,
         /// The kernel's answer.
         #[source]
         cause: io::Error,

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use belljar_sandbox::{RefusedBecause, Selection, Side, SideContent};
 use belljar_sys::beneath::Directory;
-use belljar_sys::overlay::{self, OverlaySpec, Step};
+use belljar_sys::overlay::{self, OverlaySpec, OverlayStep};
 
 use super::support::{Project, link, listing, mode, paths, put, yes_to};
 
@@ -262,7 +262,7 @@ fn a_layer_that_was_swapped_is_not_mounted() {
     let mut command = Command::new("true");
     let preparation = overlay::prepare(&mut command, vec![spec]).unwrap();
     assert!(command.output().is_err());
-    assert_eq!(preparation.failed_step(), Some(Step::Layers));
+    assert_eq!(preparation.failed_step(), Some(OverlayStep::Layers));
     assert!(
         OverlaySpec::new(&project.lower(), Path::new("/nowhere"), Path::new("/"), Path::new("/")).is_err()
     );

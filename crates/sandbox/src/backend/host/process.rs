@@ -9,7 +9,7 @@ use belljar_contract::{
 use belljar_sys::fds;
 use belljar_sys::process::{self, Ended, Target};
 use belljar_sys::pty::Pair;
-use belljar_sys::spawn::{self, Program, SpawnError, Step, Stream, Terminal};
+use belljar_sys::spawn::{self, Program, SpawnError, SpawnStep, Stream, Terminal};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
 use std::ffi::CString;
@@ -297,7 +297,7 @@ fn spawn(spec: &GuestSpec, streams: &[OwnedFd; 3]) -> Result<Pid, NotStarted> {
         umask: spec.umask,
     };
     program.spawn().map_err(|error| match error {
-        SpawnError::Child { step: Step::Execute, cause } => {
+        SpawnError::Child { step: SpawnStep::Execute, cause } => {
             NotStarted::Execute { what, errno: cause.raw_os_error() }
         }
         SpawnError::Child { .. } | SpawnError::Fork(_) => NotStarted::Before(io::Error::other(error)),

@@ -35,7 +35,7 @@ const MAKING: &str = "making";
 
 /// A version of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Original {
+pub(super) struct OriginalNote {
     /// The start of the run that began with it.
     pub start: Time,
     /// The permissions.
@@ -44,11 +44,11 @@ pub(super) struct Original {
     pub name: String,
 }
 
-pub(super) type List = BTreeMap<PathBuf, Original>;
+pub(super) type List = BTreeMap<PathBuf, OriginalNote>;
 
 pub(super) fn list_bytes(head: &[u8], list: &List) -> Vec<u8> {
     let mut out = head.to_vec();
-    for (path, Original { start, mode, name }) in list {
+    for (path, OriginalNote { start, mode, name }) in list {
         out.extend(format!("\0{} {} {mode} {name} ", start.seconds, start.nanoseconds).as_bytes());
         out.extend(path.as_os_str().as_bytes());
     }
@@ -67,7 +67,7 @@ pub(super) fn parse_list(head: &[u8], bytes: &[u8]) -> Option<List> {
         let (mode, name) = (text()?.parse().ok()?, text()?.to_owned());
         let hexadecimal = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
         let path = fields.next().filter(|path| hexadecimal && !path.is_empty())?;
-        Some((PathBuf::from(OsStr::from_bytes(path)), Original { start, mode, name }))
+        Some((PathBuf::from(OsStr::from_bytes(path)), OriginalNote { start, mode, name }))
     };
     parts.map(entry).collect()
 }
@@ -100,13 +100,13 @@ impl Originals {
 
     /// The version that a change is a change to.
     pub(super) fn of(&self, change: &Change, bases: &Bases) -> Option<Original> {
-        let Original { start: _, mode, name } = noted(&self.kept, change, bases)?;
+        let OriginalNote { start: _, mode, name } = noted(&self.kept, change, bases)?;
         let content = read(&self.directory, name)?;
         (hexadecimal(&content) == *name).then_some(Original { content, mode: *mode })
     }
 }
 
-fn noted<'list>(list: &'list List, change: &Change, bases: &Bases) -> Option<&'list Original> {
+fn noted<'list>(list: &'list List, change: &Change, bases: &Bases) -> Option<&'list OriginalNote> {
     list.get(&change.path).filter(|noted| bases.of(change) == Some(noted.start))
 }
 
@@ -203,11 +203,11 @@ struct Keeping<'keep> {
 
 impl Keeping<'_> {
     /// `None` where it cannot be had any more, or is not merged anyway.
-    fn keep(&self, change: &Change, room: u64) -> Option<Original> {
+    fn keep(&self, change: &Change, room: u64) -> Option<OriginalNote> {
         self.of_project(change, room).or_else(|| self.of_git(change, room))
     }
 
-    fn of_project(&self, change: &Change, room: u64) -> Option<Original> {
+    fn of_project(&self, change: &Change, room: u64) -> Option<OriginalNote> {
         let start = self.bases.of(change)?;
         let lower = &self.layers.lower;
         let before = lower.status(&change.path).ok()??;
@@ -220,22 +220,22 @@ impl Keeping<'_> {
         let name =
             self.store(&|made| share_or_copy(&file, made).map(drop).map_err(io::Error::other)).ok()??;
         // What was read is the version of the start if the file has not changed since.
-        (lower.status(&change.path) == Ok(Some(before))).then_some(Original {
+        (lower.status(&change.path) == Ok(Some(before))).then_some(OriginalNote {
             start,
             mode: before.mode,
             name,
         })
     }
 
-    fn of_git(&self, change: &Change, room: u64) -> Option<Original> {
-        let Original { start, mode, name } = noted(self.tracked, change, self.bases)?.clone();
+    fn of_git(&self, change: &Change, room: u64) -> Option<OriginalNote> {
+        let OriginalNote { start, mode, name } = noted(self.tracked, change, self.bases)?.clone();
         let objects = self.opened.get_or_init(self.objects).as_ref()?;
         let content = git::blob(objects, &ObjectId::parse(name.as_bytes())?)?;
         if content.len() as u64 > room {
             return None;
         }
         let name = self.store(&|mut made| made.write_all(&content)).ok()??;
-        Some(Original { start, mode, name })
+        Some(OriginalNote { start, mode, name })
     }
 
     /// Stores a file under its digest; `None` if it is not text.
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_list_is_read_whole_or_not_at_all() {
         let start = Time { seconds: -5, nanoseconds: 7 };
-        let noted = |name: &str| Original { start, mode: 0o644, name: name.to_owned() };
+        let noted = |name: &str| OriginalNote { start, mode: 0o644, name: name.to_owned() };
         let list = List::from([
             (PathBuf::from("a b\nc"), noted("0a")),
             (PathBuf::from(OsStr::from_bytes(b"\xff/x")), noted("ff")),

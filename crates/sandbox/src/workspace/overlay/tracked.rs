@@ -18,7 +18,7 @@ use belljar_sys::beneath::{Directory, Kind, Time};
 
 use super::Overlay;
 use super::merge::LARGEST;
-use super::originals::{List, Original, list_bytes, parse_list};
+use super::originals::{List, OriginalNote, list_bytes, parse_list};
 use crate::workspace::git::index::{self, HashLength, IndexEntry};
 use crate::workspace::git::{LARGEST_INDEX, ObjectId, blob_id, read_in};
 
@@ -104,7 +104,7 @@ fn unchanged(project: &Path, start: Time) -> Option<List> {
         }
         left -= now.size;
         if holds(directory, name, &id, hash) && directory.status(name) == Ok(now) {
-            list.insert(path, Original { start, mode: now.mode, name: id.hex() });
+            list.insert(path, OriginalNote { start, mode: now.mode, name: id.hex() });
         }
     }
     Some(list)

@@ -6,18 +6,6 @@ use std::fs;
 use crate::repository::Repository;
 use crate::{Findings, TaskError};
 
-/// Names that are still defined twice: each is to be renamed, and none may be added.
-const KNOWN: [(&str, &[&str]); 8] = [
-    ("contract", &["Reader"]),
-    ("guest", &["Ready", "State"]),
-    ("plan", &["Lines", "Parts"]),
-    ("record", &["Log"]),
-    ("sandbox", &["Carried", "Deed", "Entry", "Head", "Known", "Mark", "Noted", "Seen", "Side"]),
-    ("session", &["Chain", "Kind"]),
-    ("sys", &["Answer", "Call", "Directory", "Kind", "Place", "Step"]),
-    ("testkit", &["Missing"]),
-];
-
 pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
     let mut defined: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for file in repository.files()? {
@@ -27,11 +15,8 @@ pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
         }
     }
     let mut findings = Findings::default();
-    let known =
-        |package: &str, name: &str| KNOWN.iter().any(|(of, names)| *of == package && names.contains(&name));
     for ((package, name), files) in defined.into_iter().filter(|(_, files)| files.len() > 1) {
-        let found = if known(&package, &name) { &mut findings.notes } else { &mut findings.faults };
-        found.push(format!(
+        findings.faults.push(format!(
             "{package} defines `{name}` {} times, in {}: one name has one meaning",
             files.len(),
             files.join(", ")

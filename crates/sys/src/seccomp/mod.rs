@@ -1,37 +1,41 @@
 //! The system-call filter.
 //!
-//! The policy is the [`table`](entries): one entry for each refusal, with its reason. One program is built from it. The
-//! answer is `EPERM`, or `ENOSYS` where a library then takes the older way (`clone3`, whose flags a filter cannot see,
-//! so that the C library falls back to `clone`).
+//! The policy is a table ([`entries`]): one entry for each rule, with its reason. It is compiled to programs for the kernel when a
+//! sandbox is sealed. A call that matches fails with `EPERM`, or with `ENOSYS` where a library then falls back to an older call
+//! (`clone3`, whose flags a filter cannot read, so that the C library uses `clone`).
 //!
-//! It first rejects the two other call interfaces of an x86-64 kernel, where the numbers mean other calls:
-//! - **i386** (`int 0x80`, 32-bit programs): the process is ended with `SIGSYS`. There is no sensible errno for a
-//!   program whose calls the filter does not judge, and a killed process is noticed.
-//! - **x32** (bit 30 of the number): `ENOSYS`, which is what a kernel built without x32 says. There are no x32
-//!   programs to serve, and a process that tries the number learns nothing.
+//! An x86-64 kernel has two more sets of call numbers, in which the same numbers mean other calls:
+//! - **i386** (`int 0x80`, 32-bit programs): the process is killed with `SIGSYS`. No answer makes sense to a program whose calls
+//!   are not judged, and a program that is killed is noticed.
+//! - **x32** (bit 30 of the number): `ENOSYS`, which is what a kernel without x32 answers. There are no x32 programs to serve.
 //!
-//! The filter refuses what is known to be dangerous and lets the rest through; files and network are isolated by
-//! namespaces. [`kept`] lists calls that look as if they should be refused, and why they are not.
+//! The filter refuses what is known to be dangerous and allows the rest; files and network are isolated by the namespaces.
+//! [`allowed`] lists calls that look as if they should be refused, and why they are not.
 
-mod assemble;
 pub mod calls;
+mod compile;
+mod entry;
 pub mod notify;
-mod table;
+mod policy;
 
-use libc::sock_filter;
 use rustix::io::Errno;
+use seccompiler::BpfProgram;
 
-pub use table::{Answer, Check, Entry, Is, When, apart_entries, entries, guard_entries, kept};
+pub use entry::{Action, Check, Entry, Is, When};
+pub use policy::{allowed, apart_entries, entries, guard_entries};
 
 /// Why the filter could not be built or installed.
 #[derive(Debug, thiserror::Error)]
 pub enum SeccompError {
-    /// A call has two answers; a fault of the table.
+    /// A call has two actions; a mistake in the policy.
     #[error("the system-call filter has two answers for `{call}`")]
     Ambiguous {
-        /// Which call.
+        /// The name of the call.
         call: &'static str,
     },
+    /// The policy cannot be compiled; a mistake in the policy.
+    #[error("cannot compile the system-call filter")]
+    Compile(#[source] seccompiler::BackendError),
     /// The kernel did not take the filter. `EACCES` means that no-new-privileges is not set.
     #[error("cannot install the system-call filter")]
     Install(#[source] Errno),
@@ -40,22 +44,22 @@ pub enum SeccompError {
 /// The filter, ready to be installed. Installing allocates nothing.
 #[derive(Debug, Clone)]
 pub struct Filter {
-    program: Vec<sock_filter>,
+    programs: Vec<BpfProgram>,
 }
 
 impl Filter {
-    /// The filter made of the whole table, for the processor this was built for.
+    /// The filter of the whole policy, for the processor this was built for.
     ///
     /// # Errors
-    /// Fails only if the table is at fault.
+    /// Fails only if the policy has a mistake.
     pub fn standard() -> Result<Self, SeccompError> {
         Self::from_entries(entries())
     }
 
-    /// The filter made of [`apart_entries`].
+    /// The filter of [`apart_entries`].
     ///
     /// # Errors
-    /// Fails only if the table is at fault.
+    /// Fails only if the policy has a mistake.
     pub fn apart() -> Result<Self, SeccompError> {
         Self::from_entries(apart_entries())
     }
@@ -64,31 +68,31 @@ impl Filter {
     /// others, and needs it.
     ///
     /// # Errors
-    /// Fails only if the table is at fault.
+    /// Fails only if the policy has a mistake.
     pub fn with_a_guard(table: impl Iterator<Item = &'static Entry>) -> Result<Self, SeccompError> {
         Self::from_entries(table.filter(|entry| entry.number != libc::SYS_openat2))
     }
 
-    /// The filter made of [`guard_entries`], to be installed with a listener.
+    /// The filter of [`guard_entries`], to be installed with a listener.
     ///
     /// # Errors
-    /// Fails only if the table is at fault.
+    /// Fails only if the policy has a mistake.
     pub fn guard() -> Result<Self, SeccompError> {
         Self::from_entries(guard_entries())
     }
 
-    /// The filter made of the given entries.
+    /// The filter of the given entries.
     ///
     /// # Errors
-    /// Fails if there is too much about one call, or two entries for one call answer differently.
+    /// Fails if they are too many, or two entries for one call have different actions.
     pub fn from_entries<'table>(table: impl Iterator<Item = &'table Entry>) -> Result<Self, SeccompError> {
-        Ok(Filter { program: assemble::program(table)? })
+        Ok(Filter { programs: compile::programs(table)? })
     }
 
-    /// The program as the kernel and `bwrap --add-seccomp-fd` read it.
+    /// The programs as the kernel reads them. It runs all of them at every call.
     #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        self.program.iter().flat_map(instruction_bytes).collect()
+    pub fn to_bytes(&self) -> Vec<Vec<u8>> {
+        self.programs.iter().map(|program| program.iter().flat_map(instruction_bytes).collect()).collect()
     }
 
     /// Puts the calling thread and all its future children behind the filter, for good.
@@ -98,22 +102,25 @@ impl Filter {
     /// # Errors
     /// Fails if no-new-privileges is not set or the kernel has no filter mode.
     pub fn install(&self) -> Result<(), SeccompError> {
-        install(&self.program).map_err(SeccompError::Install)
+        self.programs.iter().try_for_each(|program| install(program, 0).map(drop))
     }
 }
 
-fn instruction_bytes(instruction: &sock_filter) -> [u8; 8] {
+fn instruction_bytes(instruction: &seccompiler::sock_filter) -> [u8; 8] {
     let [code_low, code_high] = instruction.code.to_ne_bytes();
     let [a, b, c, d] = instruction.k.to_ne_bytes();
     [code_low, code_high, instruction.jt, instruction.jf, a, b, c, d]
 }
 
-fn install(program: &[sock_filter]) -> Result<(), Errno> {
-    let length = u16::try_from(program.len()).map_err(|_too_long| Errno::TOOBIG)?;
-    let header = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
-    // SAFETY: `header` points at `length` instructions that live as long as `program`. The kernel copies the program and
-    // never writes to it.
+/// Installs one program, and returns what the kernel returns: a descriptor, where the flags ask for one.
+fn install(program: &BpfProgram, flags: libc::c_ulong) -> Result<libc::c_long, SeccompError> {
+    let too_long = |_| SeccompError::Install(Errno::TOOBIG);
+    let length = u16::try_from(program.len()).map_err(too_long)?;
+    let header =
+        libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast::<libc::sock_filter>() };
+    // SAFETY: `header` points at `length` instructions that live as long as `program`; `sock_filter` of both crates has the
+    // kernel's layout. The kernel copies the program and never writes to it.
     let answer =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const header) };
-    crate::raw::check(answer).map(drop)
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const header) };
+    crate::raw::check(answer).map_err(SeccompError::Install)
 }

@@ -1,15 +1,13 @@
-//! Calls that wait for an answer: a filter hands them to the holder of its listener.
+//! Calls that wait for an answer: a filter hands them to the process that has its listener.
 //!
-//! The holder reads the caller's memory and may act in its place. Whatever it read can be changed by another thread of the
-//! caller a moment later, so a call is let through as it is ([`Answer::Continue`]) only where it could do no harm
-//! whatever it asks for.
+//! That process reads the caller's memory and may act in its place. Another thread of the caller can change what was read a
+//! moment later, so a call may go on as it is ([`Answer::Continue`]) only where no arguments of it could do harm.
 //!
 //! A caller that is waiting takes no signal but a deadly one (since Linux 5.19): otherwise a handler would make it
 //! repeat a call that has been carried out.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use libc::sock_filter;
 use rustix::io::Errno;
 
 use super::{Filter, SeccompError};
@@ -58,26 +56,26 @@ struct Added {
     target_flags: u32,
 }
 
-/// A call that waits.
+/// A call that waits for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
     id: u64,
-    /// The thread that made it.
+    /// The thread that made the call.
     pub thread: i32,
-    /// Its number.
+    /// The number of the call on this processor.
     pub number: i64,
-    /// Its arguments.
+    /// The arguments as the registers had them.
     pub arguments: [u64; 6],
 }
 
-/// The answer to a call.
+/// The answer to a call that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The kernel carries it out as if there were no listener. Its arguments may have changed since.
+    /// The kernel carries it out. Its arguments may have changed since they were read.
     Continue,
-    /// It succeeds with this value, without having been made.
+    /// It returns this value, and the kernel does not carry it out.
     Value(i64),
-    /// It fails.
+    /// It fails with this error.
     Error(Errno),
 }
 
@@ -92,36 +90,24 @@ impl AsFd for Listener {
 }
 
 impl Filter {
-    /// As [`Filter::install`], and gives the place where the calls arrive that the filter hands on.
+    /// As [`Filter::install`], and returns where the calls arrive that the filter hands on.
     ///
     /// # Errors
     /// Fails on a kernel before 5.19, and in a process whose filters have a listener already.
     pub fn install_listener(&self) -> Result<Listener, SeccompError> {
-        install(&self.program).map_err(SeccompError::Install)
+        let (last, others) = self.programs.split_last().ok_or(SeccompError::Install(Errno::INVAL))?;
+        for program in others {
+            super::install(program, 0)?;
+        }
+        let number = super::install(last, NEW_LISTENER | WAIT_KILLABLE)? as i32;
+        // SAFETY: the kernel has just opened the descriptor for this call, so nothing else owns it.
+        let listener = Listener(unsafe { OwnedFd::from_raw_fd(number) });
+        listener.wake_at_once();
+        Ok(listener)
     }
 }
 
-fn install(program: &[sock_filter]) -> Result<Listener, Errno> {
-    let length = u16::try_from(program.len()).map_err(|_too_long| Errno::TOOBIG)?;
-    let header = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
-    // SAFETY: `header` points at `length` instructions that live as long as `program`. The kernel copies the program and
-    // never writes to it.
-    let answer = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            NEW_LISTENER | WAIT_KILLABLE,
-            &raw const header,
-        )
-    };
-    let number = crate::raw::check(answer)? as i32;
-    // SAFETY: the kernel has just opened the descriptor for this call, so nothing else owns it.
-    let listener = Listener(unsafe { OwnedFd::from_raw_fd(number) });
-    listener.wake_at_once();
-    Ok(listener)
-}
-
-/// Whether this kernel can hand calls on as it must be done here. Nothing is installed.
+/// Whether this kernel has listeners whose callers take no signal. Nothing is installed.
 #[must_use]
 pub fn is_available() -> bool {
     // SAFETY: with a null program the kernel only looks at the flags, and answers EFAULT where it knows them.
@@ -137,7 +123,7 @@ pub fn is_available() -> bool {
 }
 
 impl Listener {
-    /// Older kernels do not have it, and are slower.
+    /// Asks the kernel to run the caller at once when it is answered. Older kernels refuse, and are slower.
     fn wake_at_once(&self) {
         // SAFETY: the argument is a number, and the call touches no memory of ours.
         unsafe { libc::syscall(libc::SYS_ioctl, self.0.as_raw_fd(), SET_FLAGS, SYNC_WAKE_UP) };
@@ -162,7 +148,8 @@ impl Listener {
         Ok(Call { id, thread: pid as i32, number: number.into(), arguments })
     }
 
-    /// Whether the call still waits. What was learnt about its thread before this says yes was about that thread.
+    /// Whether the call still waits. If it does, what was read about its thread before was about that thread, and not about a
+    /// later one with the same number.
     #[must_use]
     pub fn is_waiting(&self, call: &Call) -> bool {
         let mut id = call.id;
@@ -216,15 +203,16 @@ impl Listener {
     }
 }
 
-/// The longest path, with its end.
+/// The longest path, with its final NUL.
 const LONGEST_PATH: usize = libc::PATH_MAX as usize;
-/// The smallest page: a string may end right before one that is not there.
+/// The smallest page: a string may end right before a page that is not mapped.
 const PAGE: usize = 4096;
 
-/// A path in the memory of another thread, without its end.
+/// Reads a path from the memory of another thread, without the final NUL.
 ///
 /// # Errors
-/// `EFAULT` if the memory is not mapped, `ENAMETOOLONG` as the kernel would say it, `EPERM` if it may not be read.
+/// `EFAULT` where no memory is mapped, `ENAMETOOLONG` where the path is longer than the kernel takes, `EPERM` where the memory
+/// may not be read.
 pub fn read_path(thread: i32, address: u64) -> Result<Vec<u8>, Errno> {
     let mut path = vec![0; LONGEST_PATH];
     let mut length = 0;

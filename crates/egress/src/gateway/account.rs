@@ -6,10 +6,8 @@ use std::time::Instant;
 
 use super::budget::{Budget, Reservation};
 use super::event::{CountedBy, CountedTokens, GatewayEvent, GatewaySink, RequestEnd, RequestFinished};
-use super::messages::MessagesView;
+use super::messages_api::{MessagesView, PriceTable, Priced, Reading, Speed, TokenCount, UsageTotals};
 use super::money::Cost;
-use super::prices::{PriceTable, Priced, Speed};
-use super::usage::{Reading, TokenCount, UsageTotals};
 
 /// What all requests of a gateway are charged to.
 pub(super) struct Accounts {

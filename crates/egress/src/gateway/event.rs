@@ -3,9 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use super::credential::{CredentialSource, ModelCredentialError};
+use super::messages_api::{CredentialSource, MAX_OUTPUT_VARIABLE, ModelCredentialError, TokenCount};
 use super::money::Cost;
-use super::usage::TokenCount;
 
 /// Receives the events. It is called from the gateway's own tasks, so it must be quick.
 pub trait GatewaySink: Send + Sync {
@@ -116,24 +115,11 @@ impl GatewayTrouble {
     /// What the user can do about it.
     pub fn fix(&self) -> String {
         match self {
-            Self::NoCredential(_) => {
-                "set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, or log in with `claude`".to_owned()
-            }
-            Self::CredentialRefused { from, .. } => match from {
-                CredentialSource::ApiKeyVariable => {
-                    "check the key in ANTHROPIC_API_KEY and its permissions".to_owned()
-                }
-                CredentialSource::TokenVariable => {
-                    "make a new token for CLAUDE_CODE_OAUTH_TOKEN with `claude setup-token`".to_owned()
-                }
-                CredentialSource::LoginFile | CredentialSource::Keychain => {
-                    "run `claude` and log in again; belljar uses a login, and never renews one".to_owned()
-                }
-            },
-            Self::BudgetReached { .. } => {
-                "raise `limits.cost_usd`, or lower CLAUDE_CODE_MAX_OUTPUT_TOKENS, which determines the maximum cost"
-                    .to_owned()
-            }
+            Self::NoCredential(_) => CredentialSource::ways_to_have_one(),
+            Self::CredentialRefused { from, .. } => from.fix_when_refused(),
+            Self::BudgetReached { .. } => format!(
+                "raise `limits.cost_usd`, or lower {MAX_OUTPUT_VARIABLE}, which determines the maximum cost"
+            ),
             Self::Unpriced { .. } => {
                 "choose a model from the price table, or remove `limits.cost_usd`".to_owned()
             }

@@ -15,26 +15,19 @@ use super::account::{Account, Accounts, Billing, RequestInfo, Reserved, at_most}
 use super::answer::{Answer, AnswerBody, AnswerFuture, GatewayRequest, HangUp, document_answer};
 use super::budget::Budget;
 use super::connect::{Dialler, Link};
-use super::credential::{FoundCredential, ModelCredentialError};
 use super::event::{GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished, RequestStarted};
-use super::headers;
-use super::members;
-use super::messages::MessagesView;
+use super::messages_api::{
+    AGENT_ID_HEADER, FoundCredential, MessagesView, Meter, ModelCredentialError, PriceTable, ProviderTools,
+    Reading, Route, Screening, UsageTotals, headers, members, route, strip,
+};
 use super::money::Cost;
 use super::pool::{Pool, SendError, UpstreamRequest};
-use super::prices::PriceTable;
-use super::provider_tools::{ProviderTools, Screening, strip};
 use super::refusal::GatewayRefusal;
 use super::relay::{RelayBody, Settlement, meter};
-use super::routes::{Route, route};
 use super::upstream::Upstream;
-use super::usage::{Meter, Reading, UsageTotals};
 use crate::coding::unsearchable;
 use crate::resolve::Resolve;
 use crate::tls::TlsClient;
-
-/// The header that marks requests of a sub-agent.
-const AGENT_ID_HEADER: &str = "x-claude-code-agent-id";
 
 /// How many characters of a sub-agent's id are kept.
 const AGENT_ID_BYTES: usize = 128;

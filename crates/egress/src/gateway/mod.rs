@@ -8,40 +8,28 @@
 //! ([`GatewaySink`]), and it is sent with the credential. The response is relayed piece by piece while its tokens are
 //! counted; then the real cost replaces the reservation. A problem that only the user can solve is reported as a
 //! [`GatewayTrouble`].
+//!
+//! What is particular to the provider of the model is in `messages_api/`.
 
 mod account;
 mod answer;
 mod budget;
 mod connect;
-mod credential;
 mod event;
 mod front;
-mod headers;
 mod listen;
 mod live;
-mod members;
-mod messages;
+mod messages_api;
 mod money;
 mod observe;
-mod own;
 mod pool;
-mod prices;
-mod provider_tools;
 mod refusal;
 mod relay;
-mod routes;
 mod transport;
 mod upstream;
-mod usage;
 
 pub use answer::{Answer, AnswerBody, AnswerFuture, BodyFault, Broken, GatewayRequest, HangUp};
 pub(crate) use answer::{Retry, document_answer, error_answer};
-#[cfg(target_os = "macos")]
-pub use credential::KEYCHAIN_COMMAND;
-pub use credential::{
-    CredentialFacts, CredentialSource, FoundCredential, ModelCredential, ModelCredentialError,
-    find_credential,
-};
 pub use event::{
     CountedBy, CountedTokens, GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished,
     RequestStarted,
@@ -49,11 +37,18 @@ pub use event::{
 pub use front::{FrontLimits, serve};
 pub use listen::{Address, Bound, Listen, ListenError, Listener};
 pub use live::{Live, LiveSetup, UpstreamTimes};
+#[cfg(target_os = "macos")]
+pub use messages_api::KEYCHAIN_COMMAND;
+pub(crate) use messages_api::{
+    AGENT_ID_HEADER, BETA_HEADER, BILLING_PREFIX, RATE_LIMIT_PREFIX, SESSION_ID_HEADER, VERSION_HEADER,
+};
+pub use messages_api::{
+    API_KEY_VARIABLE, BASE_URL_VARIABLE, CHEAP_MODEL, CredentialFacts, CredentialSource, FoundCredential,
+    LOGIN_FILE, LOGIN_PROGRAM, ModelCredential, ModelCredentialError, ModelTotals, OwnRequestError,
+    PriceTable, PriceTableError, ProviderTools, Speed, TOKEN_VARIABLE, TokenCount, UnknownProviderTool,
+    UsageTotals, ask, find_credential,
+};
 pub use money::Cost;
 pub(crate) use observe::Unobserved;
 pub use observe::{AnswerEnd, Observe, ObserveAnswer, Observed};
-pub use own::{OwnRequestError, ask};
-pub use prices::{PriceTable, PriceTableError, Speed};
-pub use provider_tools::{ProviderTools, UnknownProviderTool};
 pub use upstream::{AddressScope, Upstream, UpstreamError};
-pub use usage::{ModelTotals, TokenCount, UsageTotals};

@@ -1,8 +1,8 @@
 //! Errors that the gateway sends instead of forwarding a request. They have the format of the API, and tell the agent not
 //! to retry what would fail again.
 //!
-//! Version 2.1.197 of Claude Code retries 401 ten times over three minutes and takes 404 for a wrong model name; on 400
-//! and 403 it stops at once and shows the message. `x-should-retry: false` makes it stop for the others.
+//! The agent, as observed with 2.1.197, retries 401 ten times over three minutes and takes 404 for a wrong model name;
+//! on 400 and 403 it stops at once and shows the message. `x-should-retry: false` makes it stop for the others.
 
 use std::io;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use hyper::{Method, Response, StatusCode};
 use super::answer::{AnswerBody, BodyFault, Retry, error_answer};
 use super::connect::ConnectError;
 use super::event::GatewayTrouble;
-use super::messages::InvalidRequest;
+use super::messages_api::InvalidRequest;
 
 /// Why a request is not forwarded, or its response not relayed. The text is for the agent, and so for the user.
 #[derive(Debug, thiserror::Error)]

@@ -16,8 +16,8 @@ use super::account::Account;
 use super::answer::Broken;
 use super::connect::Link;
 use super::event::RequestEnd;
+use super::messages_api::Meter;
 use super::pool::Pool;
-use super::usage::Meter;
 
 /// The body of a response of the live model.
 pub(super) struct RelayBody {

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use belljar_contract::{AddressClass, Destination, DestinationError, Port};
 use hyper::Uri;
 
-/// The base URL if the user configures none.
-const DEFAULT_URL: &str = "https://api.anthropic.com";
+use super::messages_api::DEFAULT_URL;
 
 const HTTP: Port = match Port::new(80) {
     Some(port) => port,
@@ -144,7 +143,6 @@ mod tests {
     #[test]
     fn base_urls() {
         let default = Upstream::default();
-        assert_eq!(default.destination().to_string(), "api.anthropic.com:443");
         assert_eq!(default.path("/v1/messages", Some("beta=true")), "/v1/messages?beta=true");
         let company = Upstream::parse("https://LLM.example.org:8443/team/a/", AddressScope::Public).unwrap();
         assert_eq!(company.destination().to_string(), "llm.example.org:8443");

@@ -7,7 +7,9 @@ mod request;
 
 pub use of_tape::{FrameNormaliser, exchanges_of_tape};
 
-use crate::gateway::{AnswerEnd, GatewayRequest, Observe, ObserveAnswer, Unobserved};
+use crate::gateway::{
+    AGENT_ID_HEADER, AnswerEnd, GatewayRequest, Observe, ObserveAnswer, SESSION_ID_HEADER, Unobserved,
+};
 use belljar_contract::{
     Digest, EgressChain, ExchangeEnd, MODEL_LOG_FORMAT, ModelAnswer, ModelRequest, ModelRow, RunId,
     without_reminders,
@@ -32,8 +34,6 @@ const LONGEST_ANSWER: usize = 64 << 20;
 /// A request with more items cannot be compared, and makes the log fail.
 const MOST_ITEMS: usize = 100_000;
 
-pub(crate) const SESSION_HEADER: &str = "x-claude-code-session-id";
-const AGENT_HEADER: &str = "x-claude-code-agent-id";
 /// How many characters of an id are kept.
 const ID_CHARS: usize = 128;
 
@@ -149,7 +149,7 @@ impl Observe for ModelLog {
         let exchange = state.exchanges;
         let (repeats, items) = state.known.compact(exchange, items);
         let request =
-            ModelRequest { session: mark(SESSION_HEADER), agent: mark(AGENT_HEADER), repeats, items };
+            ModelRequest { session: mark(SESSION_ID_HEADER), agent: mark(AGENT_ID_HEADER), repeats, items };
         state.write(&ModelRow::Asked { exchange, at_ms, request });
         state.exchanges += 1;
         drop(state);

@@ -1,9 +1,10 @@
 //! Reads the model log of a recorded run from the exchanges of its tape.
 
+use super::MOST_ITEMS;
 use super::message::read;
 use super::remembered::Remembered;
 use super::request::items;
-use super::{AGENT_HEADER, MOST_ITEMS, SESSION_HEADER};
+use crate::gateway::{AGENT_ID_HEADER, SESSION_ID_HEADER};
 use crate::tape::{Normaliser, TapeBodies, TextNormaliser, without_agents_words};
 use belljar_contract::{
     ConversationKey, Exchange, ExchangeRequest, ModelAnswer, ModelExchange, ModelRequest,
@@ -88,11 +89,11 @@ fn session(request: &ExchangeRequest) -> Option<String> {
         let known = Normaliser::SessionId.name();
         request.ids.iter().find(|id| id.normaliser == known).map(|id| id.id.clone())
     };
-    header(request, SESSION_HEADER).or_else(of_ids)
+    header(request, SESSION_ID_HEADER).or_else(of_ids)
 }
 
 fn agent(exchange: &Exchange) -> Option<String> {
-    header(&exchange.request, AGENT_HEADER).or_else(|| match exchange.conversation {
+    header(&exchange.request, AGENT_ID_HEADER).or_else(|| match exchange.conversation {
         ConversationKey::Main => None,
         ConversationKey::SubAgent { number, .. } => Some(format!("sub-agent {number}")),
     })

@@ -36,7 +36,7 @@ fn redact() -> RedactValue {
 
 fn asked(messages: Value) -> GatewayRequest {
     let mut headers = HeaderMap::new();
-    headers.insert(SESSION_HEADER, "session-1".parse().unwrap());
+    headers.insert(SESSION_ID_HEADER, "session-1".parse().unwrap());
     let body = json!({"model": "m", "messages": messages}).to_string();
     GatewayRequest {
         method: Method::POST,

@@ -28,7 +28,7 @@ pub enum Tools {
     Absent,
 }
 
-/// Which conversation a request belongs to, according to the header `x-claude-code-agent-id`.
+/// Which conversation a request belongs to, according to the header that marks sub-agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sender {

@@ -13,7 +13,7 @@
 //!     .turn(Turn::tool_use("Bash", serde_json::json!({"command": "touch here"})))
 //!     .turn(Turn::text("done"));
 //! let model = ScriptedModel::start(script, Listen::loopback())?;
-//! // … run an agent with ANTHROPIC_BASE_URL set to model.base_url() …
+//! // … run an agent whose model's API is at model.base_url() …
 //! assert_eq!(model.unplayed(), [0, 1]);
 //! assert!(model.wait_for_requests(1, Duration::ZERO).is_err());
 //! # Ok::<(), belljar_egress::script::StartError>(())

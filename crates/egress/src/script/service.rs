@@ -16,10 +16,7 @@ use super::matching::Sender;
 use super::player::Choice;
 use super::request::{Delivery, MessagesRequest};
 use super::wire::{self, Envelope};
-use crate::gateway::{Answer, AnswerFuture, BodyFault, Broken, GatewayRequest, HangUp};
-
-/// The header that marks requests of a sub-agent.
-const AGENT_ID_HEADER: &str = "x-claude-code-agent-id";
+use crate::gateway::{AGENT_ID_HEADER, Answer, AnswerFuture, BodyFault, Broken, GatewayRequest, HangUp};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScriptRoute {

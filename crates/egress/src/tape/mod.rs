@@ -32,9 +32,6 @@ use std::sync::Arc;
 /// Redacts secrets in bytes; `None` if there are none.
 pub type Scrub = Arc<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>;
 
-/// The header that marks requests of a sub-agent.
-const AGENT_ID_HEADER: &str = "x-claude-code-agent-id";
-
 /// Whether a request is recorded.
 fn is_taped(method: &hyper::Method, path: &str) -> bool {
     method == hyper::Method::POST && ["/v1/messages", "/v1/messages/count_tokens"].contains(&path)

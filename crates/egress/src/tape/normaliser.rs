@@ -5,6 +5,7 @@
 
 use super::agent_texts;
 use super::private::Private;
+use crate::gateway::BILLING_PREFIX;
 use belljar_contract::{Digest, ExchangeDelivery, TapeId, canonical_json};
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
@@ -313,7 +314,7 @@ fn shape(normaliser: Normaliser, value: &mut Value) {
             if let Some(blocks) = value.get_mut("system").and_then(Value::as_array_mut) {
                 let billed = |block: &Value| {
                     let text = block.get("text").and_then(Value::as_str).unwrap_or_default();
-                    text.starts_with("x-anthropic-billing-header:")
+                    text.starts_with(BILLING_PREFIX)
                 };
                 blocks.retain(|block| !billed(block));
             }

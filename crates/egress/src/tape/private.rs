@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(kind.without(text).as_deref(), Some(without), "{text}");
         }
         for (kind, text) in [
-            (Private::HomePath, "/home/agent/.claude and /home and /rooted"),
+            (Private::HomePath, "/home/agent/.config and /home and /rooted"),
             (Private::Email, "git@forge.net, someone@example.org, a @b.c, x@y"),
             (Private::Token, "sk-short, task-0123456789abcdef0123456789, belljar-placeholder-not-a-key"),
         ] {

@@ -3,9 +3,11 @@
 use super::normaliser::{Canonical, Normaliser};
 use super::private::has_word;
 use super::stream::{self, Changed};
-use super::{AGENT_ID_HEADER, Scrub, is_taped};
-use crate::gateway::{AnswerEnd, GatewayRequest, Observe, ObserveAnswer, Unobserved};
-use crate::model_log::SESSION_HEADER;
+use super::{Scrub, is_taped};
+use crate::gateway::{
+    AGENT_ID_HEADER, AnswerEnd, BETA_HEADER, GatewayRequest, Observe, ObserveAnswer, RATE_LIMIT_PREFIX,
+    SESSION_ID_HEADER, Unobserved, VERSION_HEADER,
+};
 use belljar_contract::{
     BodyRef, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeEnd, ExchangeRequest, TapeLeak,
     TapeLeaks,
@@ -17,20 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Request headers that are recorded.
-const REQUEST_HEADERS: [&str; 7] = [
-    "anthropic-beta",
-    "anthropic-version",
-    "content-type",
-    "user-agent",
-    "x-app",
-    AGENT_ID_HEADER,
-    SESSION_HEADER,
-];
+const REQUEST_HEADERS: [&str; 7] =
+    [BETA_HEADER, VERSION_HEADER, "content-type", "user-agent", "x-app", AGENT_ID_HEADER, SESSION_ID_HEADER];
 
 /// Response headers that the agent uses; those that identify the account are not among them.
 const ANSWER_HEADERS: [&str; 6] =
     ["cache-control", "content-type", "request-id", "retry-after", "retry-after-ms", "x-should-retry"];
-const ANSWER_PREFIX: &str = "anthropic-ratelimit-";
 
 /// A longer response makes the recording fail.
 const LONGEST_ANSWER: usize = 64 << 20;
@@ -271,7 +265,7 @@ impl ExchangeRecorder {
 
 impl ObserveAnswer for ExchangeRecorder {
     fn head(&mut self, status: StatusCode, headers: &HeaderMap, _at: Instant) {
-        let wanted = |name: &str| ANSWER_HEADERS.contains(&name) || name.starts_with(ANSWER_PREFIX);
+        let wanted = |name: &str| ANSWER_HEADERS.contains(&name) || name.starts_with(RATE_LIMIT_PREFIX);
         let headers = self.shared.headers(headers, wanted);
         let response =
             ResponseSoFar { status: status.as_u16(), headers, body: Vec::new(), chunks: Vec::new() };

@@ -8,9 +8,10 @@
 use super::drift::{self, Drift, DriftKind};
 use super::normaliser::{Canonical, Normaliser, read_kept};
 use super::replay_body::{self, Wanted};
-use super::{AGENT_ID_HEADER, Scrub, is_taped};
+use super::{Scrub, is_taped};
 use crate::gateway::{
-    Answer, AnswerBody, AnswerFuture, GatewayRequest, HangUp, Retry, document_answer, error_answer,
+    AGENT_ID_HEADER, Answer, AnswerBody, AnswerFuture, GatewayRequest, HangUp, Retry, document_answer,
+    error_answer,
 };
 use belljar_contract::{BodyRef, ConversationKey, Exchange};
 use hyper::body::Bytes;

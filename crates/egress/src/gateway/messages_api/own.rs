@@ -7,7 +7,8 @@ use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Uri};
 use serde_json::Value;
 
-use super::answer::{Answer, GatewayRequest, HangUp};
+use super::names::VERSION_HEADER;
+use crate::gateway::answer::{Answer, GatewayRequest, HangUp};
 
 /// Limit for the response, which should be a few words.
 const LONGEST: usize = 1 << 20;
@@ -33,7 +34,7 @@ pub enum OwnRequestError {
 pub async fn ask(answer: &dyn Answer, request: &Value) -> Result<String, OwnRequestError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let version = HeaderName::from_static("anthropic-version");
+    let version = HeaderName::from_static(VERSION_HEADER);
     headers.insert(version, HeaderValue::from_static("2023-06-01"));
     let asked = GatewayRequest {
         method: Method::POST,

@@ -41,7 +41,7 @@ pub struct UnknownProviderTool {
 
 /// What to do with a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Screening {
+pub(in crate::gateway) enum Screening {
     /// Forward it unchanged.
     Pass,
     /// Remove these tools and report their names.
@@ -76,7 +76,7 @@ impl ProviderTools {
     /// A request is refused if it would make the provider act in a way that cannot be removed from it. It is also refused if
     /// all of its tools are forbidden: the agent sends such a request for a tool of its own, whose call then fails with our
     /// message. Otherwise the forbidden tools are removed, so that the conversation continues.
-    pub(super) fn screen(&self, view: &MessagesView) -> Screening {
+    pub(in crate::gateway) fn screen(&self, view: &MessagesView) -> Screening {
         let members = [
             (view.has_mcp_servers, MCP_SERVERS),
             (view.has_container, CONTAINER),
@@ -128,7 +128,7 @@ fn undated(kind: &str) -> &str {
 }
 
 /// The body without some of its tools; every other byte is unchanged.
-pub(super) fn strip(body: &[u8], all: &[ToolView], tools: &[usize]) -> Vec<u8> {
+pub(in crate::gateway) fn strip(body: &[u8], all: &[ToolView], tools: &[usize]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(body.len());
     let mut from = 0;
     for at in tools {

@@ -4,7 +4,7 @@ use hyper::Method;
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Route {
+pub(in crate::gateway) enum Route {
     /// A turn of a conversation, which costs money.
     Messages,
     /// A count of tokens, which is free.
@@ -27,7 +27,7 @@ const SERVED: [(&str, &str, Route); 4] = [
     ("GET", "/", Route::Health),
 ];
 
-pub(super) fn route(method: &Method, path: &str) -> Route {
+pub(in crate::gateway) fn route(method: &Method, path: &str) -> Route {
     let mut at_path = SERVED.iter().filter(|(_, served, _)| *served == path);
     let exact = at_path.clone().find(|(served, _, _)| *served == method.as_str());
     match (exact, at_path.next()) {

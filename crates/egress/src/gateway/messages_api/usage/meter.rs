@@ -9,7 +9,7 @@ use serde::de::{Deserializer, Visitor};
 use super::document::{Document, WireMessage};
 use super::sse::Events;
 use super::{TokenCount, WireUsage};
-use crate::gateway::prices::Speed;
+use crate::gateway::messages_api::prices::Speed;
 
 /// A token has at least this many bytes of text. Used for text without a count.
 const BYTES_IN_A_TOKEN: u64 = 3;

@@ -43,7 +43,7 @@ const NAME_SHOWN: usize = 64;
 ///
 /// # Errors
 /// When the body is not a JSON object.
-pub(super) fn known(body: &[u8]) -> Result<(Option<Vec<u8>>, Vec<String>), InvalidRequest> {
+pub(in crate::gateway) fn known(body: &[u8]) -> Result<(Option<Vec<u8>>, Vec<String>), InvalidRequest> {
     let form = |error: String| InvalidRequest::Form(error);
     let text = std::str::from_utf8(body).map_err(|error| form(error.to_string()))?;
     let Members(all) = serde_json::from_str(text).map_err(|error| form(error.to_string()))?;

@@ -24,7 +24,7 @@ const MODEL_NAME_BYTES: usize = 128;
 
 /// The parsed parts of a request to the model.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct MessagesView {
+pub(in crate::gateway) struct MessagesView {
     pub model: String,
     pub max_tokens: Option<u64>,
     pub speed: Speed,
@@ -43,7 +43,7 @@ pub(super) struct MessagesView {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ToolView {
+pub(in crate::gateway) struct ToolView {
     /// Absent for a tool that the agent defines itself.
     pub kind: Option<String>,
     pub name: Option<String>,
@@ -53,7 +53,7 @@ pub(super) struct ToolView {
 
 /// Why a body is not forwarded; the agent sees the text.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum InvalidRequest {
+pub(in crate::gateway) enum InvalidRequest {
     #[error("the request body is not a request to the model: {0}")]
     Form(String),
     #[error("model: the name must have at most {MODEL_NAME_BYTES} bytes and no control characters")]

@@ -5,6 +5,7 @@ use hyper::HeaderMap;
 use hyper::header::{ACCEPT_ENCODING, HeaderName, HeaderValue, InvalidHeaderValue};
 
 use super::credential::ModelCredential;
+use super::names::BETA_HEADER;
 
 /// Request headers that are forwarded. Credentials are not among them: the agent only has placeholders.
 const REQUEST_NAMES: [&str; 5] = ["accept", "content-type", "user-agent", "x-app", "x-client-request-id"];
@@ -31,13 +32,13 @@ const ANSWER_DROPPED: [&str; 12] = [
 /// The beta that a login token needs.
 const OAUTH_BETA: &str = "oauth-2025-04-20";
 
-const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+const BETA: HeaderName = HeaderName::from_static(BETA_HEADER);
 
 /// The request headers for the model's host: the agent's, filtered, and the credential.
 ///
 /// # Errors
 /// When the credential is not a valid header value.
-pub(super) fn for_upstream(
+pub(in crate::gateway) fn for_upstream(
     asked: &HeaderMap,
     credential: &ModelCredential,
 ) -> Result<HeaderMap, InvalidHeaderValue> {
@@ -67,7 +68,7 @@ fn ask_for_beta(headers: &mut HeaderMap, beta: &'static str) {
 }
 
 /// The response headers for the agent.
-pub(super) fn for_agent(answered: &HeaderMap) -> HeaderMap {
+pub(in crate::gateway) fn for_agent(answered: &HeaderMap) -> HeaderMap {
     // Headers that `connection` names belong to the connection too.
     let listed = |name: &HeaderName| {
         let lists = answered.get_all("connection").iter().filter_map(|value| value.to_str().ok());

@@ -5,7 +5,7 @@ mod meter;
 mod sse;
 mod totals;
 
-pub(super) use meter::{Meter, Reading};
+pub(in crate::gateway) use meter::{Meter, Reading};
 pub use totals::{ModelTotals, UsageTotals};
 
 use serde::Deserialize;

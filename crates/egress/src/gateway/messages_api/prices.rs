@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use super::money::Cost;
 use super::usage::TokenCount;
+use crate::gateway::money::Cost;
 
 /// Upper limit for a plausible price, in dollars per million tokens.
 const MAX_DOLLARS: f64 = 100_000.0;
@@ -55,14 +55,14 @@ struct Prices {
 
 /// How long cache entries of a request may be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CacheWrites {
+pub(in crate::gateway) enum CacheWrites {
     FiveMinutes,
     /// The request may ask for an hour, which costs more.
     PerhapsHour,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Priced<'t> {
+pub(in crate::gateway) struct Priced<'t> {
     entry: &'t Entry,
     web_search_micros_each: u64,
 }
@@ -73,7 +73,7 @@ impl PriceTable {
     /// # Panics
     /// Never: a test parses it.
     pub fn built_in() -> Self {
-        Self::parse(include_str!("../../prices.toml")).expect("a test parses the built-in table")
+        Self::parse(include_str!("prices.toml")).expect("a test parses the built-in table")
     }
 
     /// # Errors
@@ -100,7 +100,7 @@ impl PriceTable {
         &self.as_of
     }
 
-    pub(super) fn find(&self, model: &str, speed: Speed) -> Option<Priced<'_>> {
+    pub(in crate::gateway) fn find(&self, model: &str, speed: Speed) -> Option<Priced<'_>> {
         let of = |known: &String| is_version_of(model, known);
         let mut fitting = self.entries.iter().filter(|entry| entry.speed == speed);
         let entry = fitting.find(|entry| entry.models.iter().any(of))?;

@@ -8,6 +8,17 @@ use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue, InvalidHeaderValue};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
+use super::names::LOGIN_PROGRAM;
+
+/// The variable with an API key.
+pub const API_KEY_VARIABLE: &str = "ANTHROPIC_API_KEY";
+
+/// The variable with a login token.
+pub const TOKEN_VARIABLE: &str = "CLAUDE_CODE_OAUTH_TOKEN";
+
+/// The file that a login creates, relative to the home directory.
+pub const LOGIN_FILE: &str = ".claude/.credentials.json";
+
 /// The credential that the model's host expects.
 #[derive(Debug)]
 pub enum ModelCredential {
@@ -19,7 +30,7 @@ pub enum ModelCredential {
 
 impl ModelCredential {
     /// The header that carries it, marked as sensitive so that it is neither printed nor put in HTTP/2's header table.
-    pub(super) fn header(&self) -> Result<(HeaderName, HeaderValue), InvalidHeaderValue> {
+    pub(in crate::gateway) fn header(&self) -> Result<(HeaderName, HeaderValue), InvalidHeaderValue> {
         let (name, value) = match self {
             Self::ApiKey(key) => {
                 (HeaderName::from_static("x-api-key"), HeaderValue::from_bytes(key.expose()))
@@ -35,7 +46,7 @@ impl ModelCredential {
     }
 
     /// Whether the bytes contain it.
-    pub(super) fn is_in(&self, bytes: &[u8]) -> bool {
+    pub(in crate::gateway) fn is_in(&self, bytes: &[u8]) -> bool {
         let secret = self.secret().expose();
         !secret.is_empty() && bytes.windows(secret.len()).any(|window| window == secret)
     }
@@ -62,12 +73,32 @@ pub enum CredentialSource {
 
 impl fmt::Display for CredentialSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ApiKeyVariable => "ANTHROPIC_API_KEY",
-            Self::TokenVariable => "CLAUDE_CODE_OAUTH_TOKEN",
-            Self::LoginFile => "~/.claude/.credentials.json",
-            Self::Keychain => "the keychain",
-        })
+        match self {
+            Self::ApiKeyVariable => f.write_str(API_KEY_VARIABLE),
+            Self::TokenVariable => f.write_str(TOKEN_VARIABLE),
+            Self::LoginFile => write!(f, "~/{LOGIN_FILE}"),
+            Self::Keychain => f.write_str("the keychain"),
+        }
+    }
+}
+
+impl CredentialSource {
+    /// What a user without a credential can do.
+    pub(in crate::gateway) fn ways_to_have_one() -> String {
+        format!("set {API_KEY_VARIABLE} or {TOKEN_VARIABLE}, or log in with `{LOGIN_PROGRAM}`")
+    }
+
+    /// What the user can do when the host does not accept the credential from here.
+    pub(in crate::gateway) fn fix_when_refused(self) -> String {
+        match self {
+            Self::ApiKeyVariable => format!("check the key in {API_KEY_VARIABLE} and its permissions"),
+            Self::TokenVariable => {
+                format!("make a new token for {TOKEN_VARIABLE} with `{LOGIN_PROGRAM} setup-token`")
+            }
+            Self::LoginFile | Self::Keychain => {
+                format!("run `{LOGIN_PROGRAM}` and log in again; belljar uses a login, and never renews one")
+            }
+        }
     }
 }
 
@@ -76,7 +107,7 @@ impl fmt::Display for CredentialSource {
 pub struct CredentialFacts {
     pub api_key_variable: Option<Secret>,
     pub token_variable: Option<Secret>,
-    /// The contents of `.credentials.json` in the configuration directory of Claude Code.
+    /// The contents of [`LOGIN_FILE`].
     pub login_file: Option<Secret>,
     /// The output of `KEYCHAIN_COMMAND`, on macOS only.
     pub keychain: Option<Secret>,
@@ -99,16 +130,14 @@ pub struct FoundCredential {
 /// Why no credential can be used. The text is for the user, and contains nothing of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelCredentialError {
-    #[error(
-        "there is no credential for the model: set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, or log in with `claude`"
-    )]
+    #[error("there is no credential for the model: {}", CredentialSource::ways_to_have_one())]
     Missing,
     #[error(
-        "the login in {source_name} has expired: run `claude` and log in again (belljar uses a login, and never renews one)",
+        "the login in {source_name} has expired: run `{LOGIN_PROGRAM}` and log in again (belljar uses a login, and never renews one)",
         source_name = .0
     )]
     Expired(CredentialSource),
-    #[error("{source_name} does not have the format of a login of `claude` (line {line}, column {column})", source_name = .of)]
+    #[error("{source_name} does not have the format of a login of `{LOGIN_PROGRAM}` (line {line}, column {column})", source_name = .of)]
     Form { of: CredentialSource, line: usize, column: usize },
     /// The value cannot be sent in a header.
     #[error("the credential in {source_name} must not contain spaces, control characters or non-ASCII characters", source_name = .0)]

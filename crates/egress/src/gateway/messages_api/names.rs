@@ -1,0 +1,41 @@
+//! Names of the API and of its client that other modules use.
+
+/// The base URL if the user configures none.
+pub(in crate::gateway) const DEFAULT_URL: &str = "https://api.anthropic.com";
+
+/// The variable with the base URL, if it is not the default. The agent itself reads the same variable.
+pub const BASE_URL_VARIABLE: &str = "ANTHROPIC_BASE_URL";
+
+/// The variable that limits the output of each response.
+pub(in crate::gateway) const MAX_OUTPUT_VARIABLE: &str = "CLAUDE_CODE_MAX_OUTPUT_TOKENS";
+
+/// The program that a user logs in with.
+pub const LOGIN_PROGRAM: &str = "claude";
+
+/// A model for short questions: fast and cheap.
+pub const CHEAP_MODEL: &str = "claude-haiku-4-5";
+
+pub(crate) const BETA_HEADER: &str = "anthropic-beta";
+pub(crate) const VERSION_HEADER: &str = "anthropic-version";
+
+/// The header that identifies a conversation.
+pub(crate) const SESSION_ID_HEADER: &str = "x-claude-code-session-id";
+
+/// The header that marks requests of a sub-agent.
+pub(crate) const AGENT_ID_HEADER: &str = "x-claude-code-agent-id";
+
+/// The prefix of response headers about rate limits.
+pub(crate) const RATE_LIMIT_PREFIX: &str = "anthropic-ratelimit-";
+
+/// The start of the system block in which the agent reports data for billing. It differs between runs.
+pub(crate) const BILLING_PREFIX: &str = "x-anthropic-billing-header:";
+
+#[cfg(test)]
+mod tests {
+    use crate::gateway::Upstream;
+
+    #[test]
+    fn the_default_host_is_reached_by_https() {
+        assert_eq!(Upstream::default().destination().to_string(), "api.anthropic.com:443");
+    }
+}

@@ -100,12 +100,12 @@ mod tests {
     #[test]
     fn a_version_is_three_numbers() {
         for (text, wanted) in [
-            ("2.1.197 (Claude Code)", Some("2.1.197")),
+            ("2.1.197 (An Agent)", Some("2.1.197")),
             ("2.1.325", Some("2.1.325")),
             ("3.0.0-beta.2", Some("3.0.0")),
             ("2.1", None),
             ("2.1.1.1", None),
-            ("claude 2.1.197", None),
+            ("agent 2.1.197", None),
             ("", None),
         ] {
             assert_eq!(

@@ -4,11 +4,12 @@
 //! the content of the agent's directory and its command line. It is a pure function.
 
 use crate::{
-    AbsPath, AgentName, AgentVersions, EnvName, HomeMode, LibraryName, PlannedFile, Prompt, Purpose,
+    AbsPath, AgentName, AgentVersions, EnvName, HomeMode, LibraryName, PermissionMode, PlannedFile, Prompt,
+    Purpose,
 };
 
 /// A kind of agent.
-pub trait Harness: Sync {
+pub trait Harness: Send + Sync {
     /// The constants of this kind of agent.
     fn profile(&self) -> &HarnessProfile;
 
@@ -17,7 +18,71 @@ pub trait Harness: Sync {
 
     /// The directories that one of the [`HarnessProfile::plugin_records`] names. `text` is untrusted.
     fn recorded_directories(&self, record: &str, text: &str) -> Vec<RecordedDirectory>;
+
+    /// The arguments and variables for what a session asks of the agent beyond its manifest.
+    fn tune(&self, tuning: &SessionTuning<'_>) -> TunedAgent;
+
+    /// The user's own files that the agent reads without being asked. `project` is the path of the project.
+    fn personal_files(&self, project: &str) -> Vec<PersonalFile>;
 }
+
+/// What a session asks of the agent beyond its manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionTuning<'a> {
+    pub conversation: ConversationChoice<'a>,
+    pub permission_mode: PermissionMode,
+    pub thinking: Option<ThinkingLimit>,
+    /// How thinking is shown, in the word of the session file.
+    pub thinking_display: Option<&'a str>,
+    pub max_turns: Option<u32>,
+    /// The model of sub-agents.
+    pub subagent_model: Option<&'a str>,
+    /// Whether the agent searches for tools instead of listing them all.
+    pub tool_search: Option<bool>,
+    /// Whether the agent uses only the stable parts of its model's API.
+    pub stable_api_only: bool,
+    /// The number of tokens after which a conversation is shortened.
+    pub compact_after: Option<u32>,
+}
+
+/// The conversation that the agent holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConversationChoice<'a> {
+    /// A new one, which the agent names.
+    Fresh,
+    /// A new one with this id.
+    Named(&'a str),
+    /// The earlier one with this id.
+    Resumed(&'a str),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThinkingLimit {
+    Disabled,
+    Tokens(u32),
+}
+
+/// The arguments and variables for a [`SessionTuning`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TunedAgent {
+    pub arguments: Vec<String>,
+    pub variables: Vec<(EnvName, String)>,
+}
+
+/// A file in the user's home that the agent reads on its own. The leak test puts a canary in each.
+#[derive(Debug, Clone)]
+pub struct PersonalFile {
+    /// What the file is for, in one word.
+    pub name: &'static str,
+    /// Relative to the home directory.
+    pub path: String,
+    /// The path without parts that say nothing, for a report.
+    pub shown: String,
+    pub form: PersonalForm,
+}
+
+/// The form of a [`PersonalFile`], given the text that it should hold.
+pub type PersonalForm = fn(&str) -> String;
 
 /// A variable that every agent of the kind gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +137,10 @@ pub struct HarnessProfile {
     pub name: String,
     /// The name of the program that is searched for on the host.
     pub program: String,
+    /// The command that installs the program.
+    pub install: String,
+    /// A model to show in a new manifest.
+    pub example_model: String,
     /// The agent's own directory, relative to the home directory.
     pub config_directory: String,
     /// The agent's own state file, relative to the home directory; it contains secrets.
@@ -84,10 +153,21 @@ pub struct HarnessProfile {
     pub provider_tools: Vec<String>,
     /// Where to look for the model's credential, in order.
     pub credentials: Vec<String>,
+    /// The file that a login creates, relative to the home directory.
+    pub login_file: String,
+    /// The file with instructions that the agent reads in a project, in the directories above it, and in its own
+    /// directory.
+    pub instructions_file: String,
+    /// Settings in a project that may name programs.
+    pub project_settings: Vec<String>,
+    /// The keys of such a file whose values are command lines.
+    pub settings_commands: Vec<String>,
     /// Variables that every agent of the kind gets.
     pub env: Vec<ProfileEnv>,
     /// Variables that the agent gets in tests.
     pub test_env: Vec<ProfileEnv>,
+    /// Arguments before a message that make the agent answer it and end.
+    pub one_message: Vec<String>,
     /// Arguments that make the agent speak its protocol on its standard streams.
     pub conversation: Vec<String>,
     pub versions: AgentVersions,
@@ -100,6 +180,12 @@ pub struct HarnessProfile {
     /// Directories that are searched for a skill without a source, in order: each below the project, then below the
     /// user's home directory.
     pub skill_directories: Vec<String>,
+    /// The directory of a plugin or marketplace that holds its description.
+    pub plugin_directory: String,
+    /// The description of a plugin.
+    pub plugin_file: String,
+    /// The list of a marketplace's plugins.
+    pub marketplace_file: String,
     /// Files that identify a plugin's directory; one of them is enough.
     pub plugin_marks: Vec<String>,
     /// Files of the agent's own directory that name the directories of the user's plugins.

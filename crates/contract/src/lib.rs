@@ -101,8 +101,9 @@ pub use guest::{
     GuestStream, GuestTerminal, GuestUsage, GuestVariable, GuestYes, OsText, OsTextError,
 };
 pub use harness::{
-    Assembly, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted, PersistedKind, ProfileEnv,
-    RecordedDirectory, SharedEntry, ToolRules, Wanted, WantedPlugin, WantedSkill,
+    Assembly, ConversationChoice, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted,
+    PersistedKind, PersonalFile, PersonalForm, ProfileEnv, RecordedDirectory, SessionTuning, SharedEntry,
+    ThinkingLimit, ToolRules, TunedAgent, Wanted, WantedPlugin, WantedSkill,
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
 pub use image::{ImageName, ImageNameError};

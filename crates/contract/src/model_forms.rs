@@ -57,7 +57,7 @@ pub fn input_digests(input: &Map<String, Value>) -> BTreeMap<String, Digest> {
 
 /// The members of an input that the model served, each in every form that the agent may give it.
 ///
-/// Claude Code rewrites inputs before it shows and runs them. Observed on 2026-11-17 with 2.1.197 and 2.1.325: `Bash`
+/// The agent rewrites inputs before it shows and runs them. Observed on 2026-11-17 with 2.1.197 and 2.1.325: `Bash`
 /// loses `cd <work directory> && ` and doubled escapes of `;`, `Write` and `Edit` lose white space at the ends of
 /// lines, strings that contain a number or a boolean become one, and `\\u00e9` written out in a string becomes the
 /// character.

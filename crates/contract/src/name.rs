@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn secret_looking_names() {
         for yes in
-            ["GITHUB_TOKEN", "ANTHROPIC_API_KEY", "DB_PASSWORD", "npm_token", "AWS_SECRET_ACCESS_KEY", "KEY"]
+            ["GITHUB_TOKEN", "MODEL_API_KEY", "DB_PASSWORD", "npm_token", "AWS_SECRET_ACCESS_KEY", "KEY"]
         {
             assert!(EnvName::new(yes).unwrap().looks_secret(), "{yes}");
         }

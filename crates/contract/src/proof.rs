@@ -2,6 +2,7 @@
 
 use crate::ExitCode;
 use serde::Serialize;
+use std::borrow::Cow;
 
 /// The observed result of a probe on the host or inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -132,7 +133,7 @@ impl Proof {
 /// One check of `doctor`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Checkup {
-    pub id: &'static str,
+    pub id: Cow<'static, str>,
     pub state: CheckupState,
     /// What was observed.
     pub seen: String,

@@ -18,16 +18,16 @@ pub use compile::{
 };
 pub use explain::{Origin, Reason, why};
 pub use facts::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
-pub use import::{ImportError, ImportText, Imported, import};
-pub use init::{Found, FoundPlugin, FoundServer, FoundSkill, starting_manifest};
+pub use import::{BOTTLE_NAME, ImportError, ImportText, Imported, import};
+pub use init::{Found, FoundPlugin, FoundServer, FoundSkill, HarnessFacts, starting_manifest};
 pub use manifest::{Layer, LayerText, Manifest, ManifestError, PathText, json_schema, parse};
 pub use scenario::{
     AGENT_UNDER_TEST, AgentVariables, Capability, Document, DocumentError, DocumentText, Effort, Fidelity,
     Folder, FolderMode, Ground, Marketplace, MarketplacePlugin, McpChoice, McpEntry, McpEnv, OnUnanswered,
     PermissionParity, PluginChoice, PluginReference, PluginReferenceError, PluginSource, SUITE_MARKS,
     Scenario, ScenarioFile, ScenarioParts, Session, SessionFile, SessionReference, SpaceProject, Staged,
-    StagedError, SuiteRoot, Thinking, ThinkingDisplay, ToolSearch, agent_arguments, agent_under_test,
-    agent_variables, parse_document, parse_marketplace, parse_mcp_config, parse_scenario, parse_session,
-    scenario_schema, session_schema, suite_root,
+    StagedError, SuiteRoot, Thinking, ThinkingDisplay, ToolSearch, agent_under_test, parse_document,
+    parse_marketplace, parse_mcp_config, parse_scenario, parse_session, scenario_schema, session_schema,
+    suite_root, tuning,
 };
 pub use text::SIZE_LIMIT;

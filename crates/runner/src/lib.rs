@@ -16,9 +16,11 @@ mod store;
 pub mod suite;
 pub mod tape;
 
+pub use belljar_egress::gateway::{API_KEY_VARIABLE, BASE_URL_VARIABLE, LOGIN_PROGRAM, TOKEN_VARIABLE};
 pub use belljar_egress::proxy::{Mode as EgressMode, Reach};
 pub use belljar_plan::{
-    Compiled, Imported, LayerText, Origin, Reason, Rigour, json_schema, scenario_schema, session_schema, why,
+    BOTTLE_NAME, Compiled, Imported, LayerText, Origin, Reason, Rigour, json_schema, scenario_schema,
+    session_schema, why,
 };
 pub use belljar_sandbox::{
     BackendError, BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Waiting,

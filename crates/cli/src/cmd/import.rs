@@ -4,17 +4,16 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
 use belljar_runner::tape::open_cassette;
 use belljar_runner::tape::cassette::{self, Cassette};
-use belljar_runner::{MANIFEST_NAME, Planner, import, write_new};
+use belljar_runner::{BOTTLE_NAME, MANIFEST_NAME, Planner, import, write_new};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Turn a `claude-bottle.json` into a manifest, or a cassette into a scenario
-///
-/// A file of that name in your home is the base, and the named one overrides it. What behaves differently in belljar is
-/// noted in comments and on standard error. From a cassette of cowork-harness the recorded scenario is written, NAME.yaml;
-/// a cassette has no exchanges with the model, so it cannot become a tape. An existing file is never overwritten.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar import claude-bottle.json --stdout\n")]
+#[command(
+    about = about(),
+    long_about = long_about(),
+    after_help = format!("Examples:\n  $ belljar import {BOTTLE_NAME} --stdout\n"),
+)]
 pub struct ImportArgs {
     /// File to import
     file: PathBuf,
@@ -24,6 +23,20 @@ pub struct ImportArgs {
     /// Print one JSON object
     #[arg(long, conflicts_with = "stdout")]
     pub json: bool,
+}
+
+fn about() -> String {
+    format!("Turn a `{BOTTLE_NAME}` into a manifest, or a cassette into a scenario")
+}
+
+fn long_about() -> String {
+    format!(
+        "{}\n\nThe file of that name in your home, when there is one, is the base; the one you name lies on top. \
+         What means something else in belljar is said in comments and on standard error. Of a cassette of \
+         cowork-harness the recorded scenario is written, NAME.yaml; it has no exchanges with the model, so no \
+         tape can be made of it. A file that is there is never overwritten.",
+        about()
+    )
 }
 
 impl Command for ImportArgs {

@@ -3,17 +3,13 @@ use super::start::{Begun, Start, StartOptions, start, argument};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Workload, ExitCode, RunName};
-use belljar_runner::Model;
+use belljar_runner::{API_KEY_VARIABLE, BASE_URL_VARIABLE, LOGIN_PROGRAM, Model, TOKEN_VARIABLE};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Start an agent in its sandbox
-///
-/// The agent speaks to its model through a gateway outside, which holds the credential: ANTHROPIC_API_KEY,
-/// CLAUDE_CODE_OAUTH_TOKEN, or the login of `claude`, in this order. ANTHROPIC_BASE_URL names another
-/// model's host. belljar exits with the agent's own status; 125 means that the sandbox could not be built.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar run --dry-run\n")]
+#[command(long_about = long_about(), after_help = "Examples:\n  $ belljar run --dry-run\n")]
 pub struct RunArgs {
     /// Agent name [default: the only declared agent]
     agent: Option<String>,
@@ -28,6 +24,16 @@ pub struct RunArgs {
     /// Arguments for the agent, which replace the manifest's prompt
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
+}
+
+fn long_about() -> String {
+    format!(
+        "Start an agent in its sandbox\n\n\
+         The agent speaks to its model through a gateway outside, which holds the credential: {API_KEY_VARIABLE}, \
+         {TOKEN_VARIABLE}, or the login of `{LOGIN_PROGRAM}`, whichever is there first. {BASE_URL_VARIABLE} names \
+         another model's host. belljar ends with the agent's own status; 125 means that the sandbox could not be \
+         built."
+    )
 }
 
 impl Command for RunArgs {

@@ -8,6 +8,7 @@ use super::{AgentRequest, Block, CallId, HostReply, MessageId, RequestId, Sessio
 use crate::observation::ServerSeen;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// One parsed line of the agent.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,7 +110,8 @@ pub enum Inbound {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitFrame {
     pub session: SessionId,
-    pub version: Option<String>,
+    /// The members that name a version, each with its value. Their names differ between agents.
+    pub versions: BTreeMap<String, String>,
     pub model: Option<String>,
     /// The permission mode.
     pub permission_mode: Option<String>,
@@ -321,7 +323,7 @@ fn task(frame: Members<'_>, step: TaskStep) -> Result<Inbound, Flaw> {
 fn init(frame: Members<'_>) -> Result<InitFrame, Flaw> {
     Ok(InitFrame {
         session: frame.required_id("session_id")?,
-        version: frame.loose_text("claude_code_version"),
+        versions: frame.loose_texts_ending_in("_version"),
         model: frame.loose_text("model"),
         permission_mode: frame.loose_text("permissionMode"),
         directory: frame.loose_text("cwd"),

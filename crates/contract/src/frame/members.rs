@@ -1,6 +1,7 @@
 //! Access to the members of an object that the agent sent.
 
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// What is wrong with a frame of a known type.
 pub(super) type Flaw = String;
@@ -60,6 +61,12 @@ impl<'a> Members<'a> {
     /// The first member that exists of several spellings.
     pub fn loose_text_of(self, keys: &[&str]) -> Option<String> {
         keys.iter().find_map(|key| self.loose_text(key))
+    }
+
+    /// The members that are texts and whose names end so.
+    pub fn loose_texts_ending_in(self, ending: &str) -> BTreeMap<String, String> {
+        let named = self.0.iter().filter(|(key, _)| key.ends_with(ending));
+        named.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     }
 
     pub fn loose_number(self, key: &str) -> Option<u64> {

@@ -233,23 +233,23 @@ pub(super) fn references(compiler: &mut Compiler<'_>, name: &AgentName, spec: &A
 
 impl<'a> Compiler<'a> {
     fn harness(&mut self, written: Option<&At<Word>>, reasons: &mut Reasons) -> Option<&'a dyn Harness> {
+        let known = self.request.harnesses;
         let name = match written {
             Some(at) => at.value.0.as_str(),
-            None => defaults::HARNESS.0,
+            None => known.first().map_or("", |harness| harness.profile().name.as_str()),
         };
-        let found = self.request.harnesses.iter().find(|harness| harness.profile().name == name);
+        let found = known.iter().find(|harness| harness.profile().name == name);
         match (found, written) {
             (Some(harness), Some(at)) => {
                 reasons.add("harness", name, Origin::Written(at.place.clone()));
                 Some(*harness)
             }
             (Some(harness), None) => {
-                reasons.add("harness", name, Origin::Default(defaults::HARNESS.1));
+                reasons.add("harness", name, Origin::Default(defaults::HARNESS));
                 Some(*harness)
             }
             (None, Some(at)) => {
-                let known: Vec<&str> =
-                    self.request.harnesses.iter().map(|harness| harness.profile().name.as_str()).collect();
+                let known: Vec<&str> = known.iter().map(|harness| harness.profile().name.as_str()).collect();
                 let label = nearest(name, known.iter().copied())
                     .map_or(String::new(), |near| format!("did you mean `{near}`?"));
                 let message = format!("no harness is called `{}`", belljar_contract::decode::shown(name));

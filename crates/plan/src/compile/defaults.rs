@@ -6,7 +6,8 @@ use belljar_contract::{AbsPath, Access, BackendKind, HomeMode, PathError, Port, 
 /// The built-in agent, used when none is declared.
 pub const BUILT_IN_AGENT: &str = "default";
 
-pub(super) const HARNESS: (&str, &str) = ("claude-code", "the first agent belljar knows");
+/// Why the first of the known harnesses is the default.
+pub(super) const HARNESS: &str = "the first agent belljar knows";
 pub(super) const HOME: (HomeMode, &str) =
     (HomeMode::Project, "a conversation can be resumed, and nothing of yours is visible");
 pub(super) const WORKSPACE: (WorkspaceMode, &str) =
@@ -26,15 +27,15 @@ pub(super) fn ssh_port() -> Port {
     Port::new(SSH_PORT).unwrap_or(Port::HTTPS)
 }
 
-/// The manifest behind the built-in agent: it goes through the same checks as anyone's.
+/// The manifest behind the built-in agent, whose harness is named: it goes through the same checks as any other.
 ///
 /// # Errors
 /// Never: `/` is absolute.
-pub fn built_in_manifest() -> Result<LayerText, PathError> {
+pub fn built_in_manifest(harness: &str) -> Result<LayerText, PathError> {
     Ok(LayerText {
         layer: Layer::BuiltIn,
         name: "built-in manifest".to_owned(),
         directory: AbsPath::new("/")?,
-        bytes: include_bytes!("../../defaults.toml").to_vec(),
+        bytes: include_str!("../../defaults.toml").replace("{harness}", harness).into_bytes(),
     })
 }

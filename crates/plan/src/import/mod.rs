@@ -13,6 +13,9 @@ use belljar_contract::{AgentName, EnvName, LibraryName, Sources};
 use spec::{BottleAgentSpec, BottleEnv, BottleSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The name of the file.
+pub const BOTTLE_NAME: &str = "claude-bottle.json";
+
 /// A file as it was read.
 #[derive(Debug, Clone)]
 pub struct ImportText {

@@ -1,26 +1,27 @@
 //! The agent of a starting manifest: every key, grouped by the question it answers.
 
-use super::Shelf;
 use super::page::Page;
 use super::toml_text::{key, quote};
+use super::{HarnessFacts, Shelf};
 use belljar_contract::HostName;
 
 pub(super) struct AgentSection<'a> {
     pub name: String,
     /// The families of the library, under the agent's key for each.
     pub shelves: [(&'static str, Shelf); 3],
-    pub has_claude_md: bool,
+    pub harness: &'a HarnessFacts<'a>,
+    pub has_instructions: bool,
     pub markers: &'a [String],
     pub remote: Option<HostName>,
 }
 
 pub(super) fn write(page: &mut Page, parts: &AgentSection<'_>) {
-    let AgentSection { name, shelves, has_claude_md, markers, remote } = parts;
+    let AgentSection { name, shelves, harness, has_instructions, markers, remote } = parts;
     let table = format!("agents.{}", key(name));
     page.title(&format!("The agent `{name}`"));
     page.blank();
     page.line(&format!("[{table}]"));
-    character(page, *has_claude_md);
+    character(page, harness, *has_instructions);
     page.title("What it uses from the library");
     for (family, shelf) in shelves {
         page.explain(&format!("agents.{family}"));
@@ -37,12 +38,15 @@ pub(super) fn write(page: &mut Page, parts: &AgentSection<'_>) {
     ssh(page, &table, remote.as_ref());
 }
 
-fn character(page: &mut Page, has_claude_md: bool) {
-    page.key("harness", "\"claude-code\"");
-    page.key("model", "\"claude-opus-4-8\"");
+fn character(page: &mut Page, harness: &HarnessFacts<'_>, has_instructions: bool) {
+    page.key("harness", &quote(harness.name));
+    page.key("model", &quote(harness.example_model));
     page.key("effort", "\"high\"");
-    if has_claude_md {
-        page.say("The project's own `CLAUDE.md` is read as usual; a role is added to it.");
+    if has_instructions {
+        page.say(&format!(
+            "The project's own `{}` is read as usual; a role is added to it.",
+            harness.instructions_file
+        ));
     }
     page.key("role", "\"roles/coder.md\"");
     page.key("prompt", "\"Review the diff against main.\"");

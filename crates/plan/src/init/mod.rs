@@ -26,12 +26,22 @@ pub struct Found {
     /// MCP servers that the project's own file declares.
     pub project_mcp: Vec<FoundServer>,
     pub plugins: Vec<FoundPlugin>,
-    /// Whether the project has a `CLAUDE.md`.
-    pub has_claude_md: bool,
+    /// Whether the project has a file with instructions for the agent.
+    pub has_instructions: bool,
     /// Names of build files, such as `package.json`.
     pub markers: Vec<String>,
     /// The host of the repository's remote.
     pub git_remote_host: Option<String>,
+}
+
+/// What a starting manifest shows of the kind of agent that it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HarnessFacts<'a> {
+    pub name: &'a str,
+    /// A model to show as an example.
+    pub example_model: &'a str,
+    /// The file with instructions that the agent reads in a project.
+    pub instructions_file: &'a str,
 }
 
 /// A skill that was found.
@@ -63,16 +73,16 @@ pub struct FoundPlugin {
     pub path_text: String,
 }
 
-/// The text of a manifest to begin with.
+/// The text of a manifest to begin with, for an agent of this kind.
 #[must_use]
-pub fn starting_manifest(found: &Found) -> String {
+pub fn starting_manifest(found: &Found, harness: &HarnessFacts<'_>) -> String {
     let Found {
         project_name,
         project_skills,
         user_skills,
         project_mcp,
         plugins,
-        has_claude_md,
+        has_instructions,
         markers,
         git_remote_host,
     } = found;
@@ -88,7 +98,8 @@ pub fn starting_manifest(found: &Found) -> String {
         &agent::AgentSection {
             name: agent_name(project_name),
             shelves: [("skills", skills), ("mcp", mcp), ("plugins", plugins)],
-            has_claude_md: *has_claude_md,
+            harness,
+            has_instructions: *has_instructions,
             markers,
             remote,
         },

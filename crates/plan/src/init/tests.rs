@@ -5,6 +5,9 @@ use belljar_contract::decode::{Kind, Node, Table};
 use belljar_contract::{AbsPath, LibraryName};
 use serde_json::Value;
 
+const HARNESS: HarnessFacts<'_> =
+    HarnessFacts { name: "scribe", example_model: "some-model", instructions_file: "SCRIBE.md" };
+
 fn skill(name: &str, path: &str, description: Option<&str>) -> FoundSkill {
     FoundSkill {
         name: name.to_owned(),
@@ -37,7 +40,7 @@ fn rich() -> Found {
             server("expands", &["${HOME}/x"], &[]),
         ],
         plugins: vec![FoundPlugin { name: "example".to_owned(), path_text: "~/plugins/x".to_owned() }],
-        has_claude_md: true,
+        has_instructions: true,
         markers: vec!["package.json".to_owned(), "Cargo.toml".to_owned()],
         git_remote_host: Some("Git.Shop.Example".to_owned()),
     }
@@ -61,7 +64,7 @@ fn hostile() -> Found {
             server("u", &["\n#[agents.evil]", "#"], &[]),
         ],
         plugins: vec![FoundPlugin { name: "é".to_owned(), path_text: "x".to_owned() }],
-        has_claude_md: true,
+        has_instructions: true,
         markers: vec![evil.to_owned(), "#x".to_owned()],
         git_remote_host: Some(evil.to_owned()),
     }
@@ -96,7 +99,7 @@ fn founds() -> [Found; 3] {
 #[test]
 fn parses_as_it_is_and_with_every_example() {
     for found in founds() {
-        let text = starting_manifest(&found);
+        let text = starting_manifest(&found, &HARNESS);
         assert_eq!(manifest(&text).agents.len(), 1);
         assert_eq!(manifest(&uncomment(&text, |_| true)).agents.len(), 1);
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'));
@@ -106,7 +109,7 @@ fn parses_as_it_is_and_with_every_example() {
 #[test]
 fn each_example_can_be_used_alone() {
     for found in founds() {
-        let text = starting_manifest(&found);
+        let text = starting_manifest(&found, &HARNESS);
         let lines: Vec<&str> = text.lines().collect();
         let mut at = 0;
         while at < lines.len() {
@@ -123,7 +126,7 @@ fn each_example_can_be_used_alone() {
 
 #[test]
 fn what_is_there_is_picked_and_what_runs_code_is_not() {
-    let text = starting_manifest(&rich());
+    let text = starting_manifest(&rich(), &HARNESS);
     let name = |text: &str| LibraryName::new(text).unwrap();
     let live = manifest(&text);
     let (agent, spec) = live.agents.first_key_value().unwrap();
@@ -161,7 +164,7 @@ fn what_is_there_is_picked_and_what_runs_code_is_not() {
 #[test]
 fn picks_refer_to_entries_that_are_shown() {
     for found in founds() {
-        let all = manifest(&uncomment(&starting_manifest(&found), |_| true));
+        let all = manifest(&uncomment(&starting_manifest(&found, &HARNESS), |_| true));
         let spec = &all.agents.first_key_value().unwrap().1.spec;
         assert!(!spec.skills.is_empty() && !spec.mcp.is_empty() && !spec.plugins.is_empty());
         assert!(spec.skills.iter().all(|name| all.skills.contains_key(&name.value)));
@@ -230,7 +233,7 @@ fn missing(nodes: &[&Node], schema: &Value, path: &str, all: &str, out: &mut Vec
 #[test]
 fn every_key_of_the_schema_is_shown_and_explained() {
     for found in founds() {
-        let text = starting_manifest(&found);
+        let text = starting_manifest(&found, &HARNESS);
         let all = uncomment(&text, |_| true);
         let root = Node { span: 0..0, kind: Kind::Table(parse_toml(&all).unwrap()) };
         let mut out = Vec::new();

@@ -71,13 +71,13 @@ table! {
     /// An agent: what it is, what it sees, what it can reach.
     "an agent"
     pub struct AgentSpec {
-        /// The kind of agent; `claude-code` when absent.
+        /// The kind of agent; the first one that belljar knows when absent.
         harness: Option<At<Word>>,
         /// The model; the agent's own default when absent.
         model: Option<At<Word>>,
         /// How hard the model thinks.
         effort: Option<At<Word>>,
-        /// A text file that becomes the agent's instructions (`CLAUDE.md`).
+        /// A text file that becomes the agent's standing instructions.
         role: Option<At<PathText>>,
         /// The first message, delivered as a file.
         prompt: Option<At<Text>>,

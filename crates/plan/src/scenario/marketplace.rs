@@ -32,7 +32,7 @@ pub enum PluginSource {
     Elsewhere,
 }
 
-/// Reads a `.claude-plugin/marketplace.json`.
+/// Reads the list of a marketplace's plugins.
 ///
 /// # Errors
 /// Everything that is wrong with what is read of the file.

@@ -30,9 +30,7 @@ pub use session_file::{
     parse_session,
 };
 pub use suite::{Ground, SUITE_MARKS, SuiteRoot, suite_root};
-pub use under_test::{
-    AGENT_UNDER_TEST, Staged, StagedError, agent_arguments, agent_under_test, agent_variables,
-};
+pub use under_test::{AGENT_UNDER_TEST, Staged, StagedError, agent_under_test, tuning};
 pub use words::{
     Capability, Effort, Fidelity, FolderMode, OnUnanswered, PermissionParity, PluginReference,
     PluginReferenceError, ThinkingDisplay, ToolSearch,

@@ -85,7 +85,7 @@ table! {
         config_dir: Option<At<Nullable<PathText>>>,
         /// Marketplaces to fetch. Refused unless it is empty: nothing is fetched before a run.
         marketplaces: Vec<At<Line>>,
-        /// Directories with a `.claude-plugin/marketplace.json`.
+        /// Directories of marketplaces, each with its list of plugins.
         local_marketplaces: Vec<At<PathText>>,
         /// Plugins of these marketplaces, as `plugin@marketplace`.
         enabled: Vec<At<PluginReference>>,

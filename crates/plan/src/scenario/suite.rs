@@ -2,8 +2,11 @@
 
 use belljar_contract::AbsPath;
 
-/// Names that mark a directory as the top of somebody's work.
-pub const SUITE_MARKS: [&str; 4] = [".git", "belljar.toml", "SKILL.md", ".claude-plugin"];
+/// Names that mark a directory as the top of somebody's work. So do the [`HarnessProfile::plugin_directory`] of the
+/// known agents.
+///
+/// [`HarnessProfile::plugin_directory`]: belljar_contract::HarnessProfile::plugin_directory
+pub const SUITE_MARKS: [&str; 3] = [".git", "belljar.toml", "SKILL.md"];
 
 /// The files that belong to a scenario, a session or a tape.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +20,7 @@ pub enum SuiteRoot {
 /// What is known of a directory above a suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ground {
-    /// It has one of [`SUITE_MARKS`].
+    /// It has one of [`SUITE_MARKS`], or an agent's directory for the description of a plugin.
     Marked,
     /// It has no such mark.
     Plain,

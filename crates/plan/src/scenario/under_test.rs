@@ -6,12 +6,13 @@
 use super::mcp_config::{McpEntry, McpEnv};
 use super::scenario_file::Scenario;
 use super::session_file::{AgentVariables, Session, Thinking};
-use super::words::ToolSearch;
+use super::words::{CompactWindow, ThinkingDisplay, ToolSearch};
 use crate::compile::TEST_WORKSPACE;
 use crate::init::toml_text::{key, quote, quote_list, remark};
 use crate::manifest::{Layer, LayerText};
 use belljar_contract::{
-    AbsPath, BackendKind, EnvName, HomeMode, ImageName, LibraryName, PathError, PermissionMode, TimeSpan, Usd,
+    AbsPath, BackendKind, ConversationChoice, EnvName, HomeMode, ImageName, LibraryName, PathError,
+    PermissionMode, SessionTuning, ThinkingLimit, TimeSpan, Usd,
 };
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct Staged {
     pub home: Option<HomeMode>,
     /// What the model may cost.
     pub cost: Option<Usd>,
+    /// Variables of the agent, which its harness makes of the session's [`tuning`].
+    pub variables: Vec<(EnvName, String)>,
 }
 
 /// Why what was staged cannot be written down.
@@ -87,7 +90,7 @@ pub fn agent_under_test(
         approved_domains,
         agent_env: _,
     } = session;
-    let Staged { read_only, skills, plugins, mcp, backend, image, home, cost } = staged;
+    let Staged { read_only, skills, plugins, mcp, backend, image, home, cost, variables } = staged;
     let mut out = GuideText::default();
     out.line(format!("# The agent of the scenario {}.", quote(&remark(&scenario.name))));
     for (family, entries) in [("skills", skills), ("plugins", plugins)] {
@@ -134,8 +137,8 @@ pub fn agent_under_test(
         out.line(format!("limits = {{ {} }}", limits.join(", ")));
     }
     out.line(format!("[agents.{AGENT_UNDER_TEST}.env]"));
-    for (name, value) in agent_variables(session) {
-        out.line(format!("{name} = {{ value = {} }}", quote(&value)));
+    for (name, value) in variables {
+        out.line(format!("{name} = {{ value = {} }}", quote(value)));
     }
     Ok(LayerText {
         layer: Layer::Project,
@@ -145,52 +148,29 @@ pub fn agent_under_test(
     })
 }
 
-/// Arguments for the agent that a manifest cannot express.
+/// What a session asks of the agent that a manifest cannot express, for a new conversation.
 #[must_use]
-pub fn agent_arguments(session: &Session) -> Vec<String> {
-    let mut arguments = Vec::new();
-    let mut flag = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-    match session.permission_mode {
-        PermissionMode::Default => flag("--permission-mode", "default".to_owned()),
-        PermissionMode::AcceptEdits => flag("--permission-mode", "acceptEdits".to_owned()),
-        PermissionMode::Plan => flag("--permission-mode", "plan".to_owned()),
-        PermissionMode::DontAsk => flag("--permission-mode", "dontAsk".to_owned()),
-        // The manifest says it, and the agent takes it only from there.
-        PermissionMode::BypassPermissions => {}
-    }
-    match session.thinking {
-        None => {}
-        Some(Thinking::Extended) => flag("--max-thinking-tokens", EXTENDED_THINKING.to_string()),
-        Some(Thinking::Tokens(tokens)) => flag("--max-thinking-tokens", tokens.to_string()),
-        Some(Thinking::Disabled) => flag("--thinking", "disabled".to_owned()),
-    }
-    if let Some(display) = session.thinking_display {
-        flag("--thinking-display", display.name().to_owned());
-    }
-    if let Some(turns) = session.max_turns {
-        flag("--max-turns", turns.to_string());
-    }
-    arguments
-}
-
-/// Variables of the agent that a session sets.
-#[must_use]
-pub fn agent_variables(session: &Session) -> Vec<(EnvName, String)> {
+pub fn tuning(session: &Session) -> SessionTuning<'_> {
     let AgentVariables { subagent_model, tool_search, disable_experimental_betas, auto_compact_window } =
         &session.agent_env;
-    let search = tool_search.map(|search| match search {
-        ToolSearch::Auto => "auto".to_owned(),
-        ToolSearch::Off => "false".to_owned(),
-    });
-    let betas = disable_experimental_betas.then(|| "1".to_owned());
-    let variables = [
-        ("CLAUDE_CODE_SUBAGENT_MODEL", subagent_model.clone()),
-        ("ENABLE_TOOL_SEARCH", search),
-        ("CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS", betas),
-        ("CLAUDE_CODE_AUTO_COMPACT_WINDOW", auto_compact_window.map(|window| window.to_string())),
-    ];
-    // The names are ours and known to be names.
-    variables.into_iter().filter_map(|(name, value)| Some((EnvName::new(name).ok()?, value?))).collect()
+    SessionTuning {
+        conversation: ConversationChoice::Fresh,
+        permission_mode: session.permission_mode,
+        thinking: session.thinking.map(|thinking| match thinking {
+            Thinking::Extended => ThinkingLimit::Tokens(EXTENDED_THINKING),
+            Thinking::Tokens(tokens) => ThinkingLimit::Tokens(tokens),
+            Thinking::Disabled => ThinkingLimit::Disabled,
+        }),
+        thinking_display: session.thinking_display.map(ThinkingDisplay::name),
+        max_turns: session.max_turns,
+        subagent_model: subagent_model.as_deref(),
+        tool_search: tool_search.map(|search| match search {
+            ToolSearch::Auto => true,
+            ToolSearch::Off => false,
+        }),
+        stable_api_only: *disable_experimental_betas,
+        compact_after: auto_compact_window.map(CompactWindow::tokens),
+    }
 }
 
 #[derive(Default)]

@@ -133,6 +133,11 @@ pub struct CompactWindow(u32);
 
 impl CompactWindow {
     const TOKENS: RangeInclusive<i64> = 100_000..=1_000_000;
+
+    #[must_use]
+    pub fn tokens(self) -> u32 {
+        self.0
+    }
 }
 
 impl Decode for CompactWindow {
@@ -143,12 +148,6 @@ impl Decode for CompactWindow {
 
     fn schema() -> Value {
         whole_number_schema(&Self::TOKENS)
-    }
-}
-
-impl fmt::Display for CompactWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

@@ -3,11 +3,11 @@
 use crate::scenarios::scenario;
 use crate::world::{FULL, Scribe, World, abs, layer, project, user};
 use belljar_contract::decode::{Fault, Faults, Kind, Node};
-use belljar_contract::{Diagnostic, Harness, SandboxChoice, Sources};
+use belljar_contract::{SandboxChoice, Diagnostic, EnvName, Harness, Sources};
 use belljar_plan::{
     Compiler, DocumentError, DocumentText, HostFacts, Layer, ManifestError, Request, Scenario, Session,
-    Staged, agent_arguments, agent_under_test, agent_variables, parse, parse_document, parse_marketplace,
-    parse_mcp_config, parse_session, questions,
+    Staged, agent_under_test, parse, parse_document, parse_marketplace, parse_mcp_config, parse_session,
+    questions, tuning,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -222,11 +222,15 @@ fn assert_refused(error: &DocumentError) {
 
 /// Whatever was taken can be written as a manifest, and that manifest reads.
 fn check_written(scenario: &Scenario, session: &Session, staged: &Staged) {
-    let layer = agent_under_test(scenario, session, staged).unwrap();
+    let tuning = tuning(session);
+    let texts = [("DISPLAY", tuning.thinking_display), ("SUBAGENT", tuning.subagent_model)];
+    let variable = |(name, text): (&str, Option<&str>)| Some((EnvName::new(name).unwrap(), text?.to_owned()));
+    let variables: Vec<_> = texts.into_iter().filter_map(variable).collect();
+    assert!(variables.iter().all(|(_, value)| !value.is_empty()));
+    let staged = Staged { variables, ..staged.clone() };
+    let layer = agent_under_test(scenario, session, &staged).unwrap();
     let text = String::from_utf8_lossy(&layer.bytes).into_owned();
     parse(vec![layer]).unwrap_or_else(|error| panic!("{text}\n{:#?}", error.diagnostics));
-    assert!(agent_arguments(session).iter().all(|word| !word.is_empty()));
-    assert!(agent_variables(session).iter().all(|(_, value)| !value.is_empty()));
 }
 
 /// Adds faults about every value and about parts of it, whether it has them or not.

@@ -2,10 +2,13 @@
 
 use crate::scenarios::text;
 use crate::world::{World, abs};
-use belljar_contract::{Access, BackendKind, EnvName, HomeMode, LibraryName, Mount, MountSource, Purpose};
+use belljar_contract::{
+    Access, BackendKind, ConversationChoice, EnvName, HomeMode, LibraryName, Mount, MountSource,
+    PermissionMode, Purpose, SessionTuning, ThinkingLimit,
+};
 use belljar_plan::{
-    AGENT_UNDER_TEST, McpEntry, McpEnv, Scenario, Session, Staged, StagedError, agent_arguments,
-    agent_under_test, agent_variables, parse, parse_session,
+    AGENT_UNDER_TEST, McpEntry, McpEnv, Scenario, Session, Staged, StagedError, agent_under_test, parse,
+    parse_session, tuning,
 };
 
 fn scenario(yaml: &str) -> Scenario {
@@ -39,6 +42,7 @@ fn staged() -> Staged {
         image: None,
         home: None,
         cost: None,
+        variables: vec![(EnvName::new("SUBAGENT").unwrap(), "a \"b\"".to_owned())],
     }
 }
 
@@ -77,6 +81,7 @@ mounts = [{ source = "/home/ann/datasets", target = "/workspace/mnt/uploads/data
 egress = { allow = ["api.example.org", "*.example.net:8443"] }
 limits = { time = "1m31s" }
 [agents.under-test.env]
+SUBAGENT = { value = "a \"b\"" }
 "#
     );
 }
@@ -121,8 +126,8 @@ fn questions_are_skipped_only_where_it_is_said() {
         let layer = agent_under_test(&scenario("prompt: hi\n"), &session, &Staged::default()).unwrap();
         let written = String::from_utf8(layer.bytes).unwrap();
         assert!(written.contains(&format!("skip_prompts = {skipped}")), "{mode}: {written}");
-        let flags = agent_arguments(&session);
-        assert_eq!(flags.contains(&mode.to_owned()), !skipped, "{mode}: {flags:?}");
+        let bypassed = tuning(&session).permission_mode == PermissionMode::BypassPermissions;
+        assert_eq!(bypassed, skipped, "{mode}");
     }
 }
 
@@ -147,32 +152,50 @@ fn no_text_becomes_a_key() {
 }
 
 #[test]
-fn flags_and_variables() {
-    for (yaml, flags) in [
-        ("model: x\n", "--permission-mode default"),
-        ("extended_thinking: true\n", "--permission-mode default --max-thinking-tokens 31999"),
-        ("extended_thinking: false\n", "--permission-mode default --thinking disabled"),
+fn the_tuning_of_a_session() {
+    let nothing = SessionTuning {
+        conversation: ConversationChoice::Fresh,
+        permission_mode: PermissionMode::Default,
+        thinking: None,
+        thinking_display: None,
+        max_turns: None,
+        subagent_model: None,
+        tool_search: None,
+        stable_api_only: false,
+        compact_after: None,
+    };
+    for (yaml, expected) in [
+        ("model: x\n", nothing.clone()),
+        (
+            "extended_thinking: true\n",
+            SessionTuning { thinking: Some(ThinkingLimit::Tokens(31_999)), ..nothing.clone() },
+        ),
+        (
+            "extended_thinking: false\n",
+            SessionTuning { thinking: Some(ThinkingLimit::Disabled), ..nothing.clone() },
+        ),
         (
             "extended_thinking: true\npermission_mode: plan\nagent_max_turns: 7\ndebug: {max_thinking_tokens: 9, thinking_display: omitted}\n",
-            "--permission-mode plan --max-thinking-tokens 9 --thinking-display omitted --max-turns 7",
+            SessionTuning {
+                permission_mode: PermissionMode::Plan,
+                thinking: Some(ThinkingLimit::Tokens(9)),
+                thinking_display: Some("omitted"),
+                max_turns: Some(7),
+                ..nothing.clone()
+            },
         ),
+        (
+            "agent_env:\n  {subagent_model: m, tool_search: off, disable_experimental_betas: true, auto_compact_window: 100000}\n",
+            SessionTuning {
+                subagent_model: Some("m"),
+                tool_search: Some(false),
+                stable_api_only: true,
+                compact_after: Some(100_000),
+                ..nothing.clone()
+            },
+        ),
+        ("agent_env: {tool_search: auto}\n", SessionTuning { tool_search: Some(true), ..nothing.clone() }),
     ] {
-        assert_eq!(agent_arguments(&session(yaml)).join(" "), flags);
+        assert_eq!(tuning(&session(yaml)), expected, "{yaml}");
     }
-    let variables = |yaml: &str| -> Vec<String> {
-        agent_variables(&session(yaml)).iter().map(|(name, value)| format!("{name}={value}")).collect()
-    };
-    assert_eq!(variables("model: x\n"), [""; 0]);
-    assert_eq!(
-        variables(
-            "agent_env:\n  {subagent_model: m, tool_search: off, disable_experimental_betas: true, auto_compact_window: 100000}\n"
-        ),
-        [
-            "CLAUDE_CODE_SUBAGENT_MODEL=m",
-            "ENABLE_TOOL_SEARCH=false",
-            "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS=1",
-            "CLAUDE_CODE_AUTO_COMPACT_WINDOW=100000"
-        ]
-    );
-    assert_eq!(variables("agent_env: {tool_search: auto}\n"), ["ENABLE_TOOL_SEARCH=auto"]);
 }

@@ -1,9 +1,9 @@
 //! A made-up host and a made-up agent.
 
 use belljar_contract::{
-    AbsPath, Access, AgentName, Assembly, Diagnostic, Digest, EnvName, FileContent, Harness, HarnessProfile,
-    Persisted, PersistedKind, PlannedFile, ProfileEnv, Prompt, Purpose, RecordedDirectory, SandboxChoice,
-    SharedEntry, Sources, Wanted,
+    AbsPath, Access, AgentName, SandboxChoice, Assembly, Diagnostic, Digest, EnvName, FileContent, Harness,
+    HarnessProfile, Persisted, PersistedKind, PersonalFile, PlannedFile, ProfileEnv, Prompt, Purpose,
+    RecordedDirectory, SessionTuning, SharedEntry, Sources, TunedAgent, Wanted,
 };
 use belljar_plan::{
     Compiled, Compiler, ContentFact, HostFacts, Layer, LayerText, Manifest, PathFact, ProjectFacts,
@@ -27,15 +27,22 @@ impl Scribe {
         Self(HarnessProfile {
             versions: Default::default(),
             test_env: Vec::new(),
+            one_message: Vec::new(),
             conversation: Vec::new(),
             name: "scribe".into(),
             program: "scribe".into(),
+            install: "get scribe".into(),
+            example_model: "quill".into(),
             config_directory: ".scribe".into(),
             state_file: ".scribe.json".into(),
             shared_state: texts(&["servers"]),
             efforts: texts(&["low", "high"]),
             provider_tools: texts(&["web_search"]),
             credentials: texts(&["SCRIBE_KEY"]),
+            login_file: ".scribe/login".into(),
+            instructions_file: "SCRIBE.md".into(),
+            project_settings: texts(&[".scribe/settings"]),
+            settings_commands: Vec::new(),
             env: vec![ProfileEnv {
                 name: name("SCRIBE_KEY"),
                 value: "placeholder".into(),
@@ -55,6 +62,9 @@ impl Scribe {
                 SharedEntry { name: "absent".into(), why: "nothing".into() },
             ],
             skill_directories: texts(&[".scribe/skills"]),
+            plugin_directory: ".scribe-plugin".into(),
+            plugin_file: "plugin.json".into(),
+            marketplace_file: "plugins.json".into(),
             plugin_marks: texts(&["plugin.json"]),
             plugin_records: texts(&["records"]),
             plugin_mcp_files: texts(&["plugin.json"]),
@@ -77,6 +87,14 @@ impl Harness for Scribe {
             what: "a place".to_owned(),
         };
         text.lines().map(recorded).collect()
+    }
+
+    fn tune(&self, _tuning: &SessionTuning<'_>) -> TunedAgent {
+        TunedAgent::default()
+    }
+
+    fn personal_files(&self, _project: &str) -> Vec<PersonalFile> {
+        Vec::new()
     }
 
     fn assemble(&self, wanted: &Wanted<'_>) -> Assembly {

@@ -1,5 +1,6 @@
 //! Examines a machine by trying what it can enforce.
 
+mod agents;
 mod fixes;
 
 pub use fixes::launch_hints;
@@ -7,18 +8,17 @@ pub use fixes::launch_hints;
 use crate::environment::HostEnvironment;
 use crate::launch::engine::engine_places;
 use crate::launch::interpreter::interpreter;
-use crate::plan::agent_version;
 use crate::store::leftovers::{DOCTOR_PREFIX, MARK, OVERLAY_PREFIX, Scratch, mark};
-use belljar_contract::{
-    AbsPath, Checkup, CheckupState, GUEST_PROTOCOL, ImageName, VersionStanding, with_causes,
-};
+use belljar_contract::{AbsPath, Checkup, CheckupState, GUEST_PROTOCOL, ImageName, with_causes};
 use belljar_sandbox::{ENGINE_VARIABLE, Engine, EnginePlaces, ServiceEnd, wanted_of_images};
+use belljar_session::Harnesses;
 use belljar_sys::cgroup::{self, Controller, Mode};
 use belljar_sys::mounts::OverlaySupport;
 use belljar_sys::process::Prepare;
 use belljar_sys::userns::{self, Userns};
 use belljar_sys::{landlock, mounts, process};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -52,27 +52,28 @@ pub fn examine(environment: &HostEnvironment, own: &AbsPath, images: &[ImageName
         guard(),
         limits(),
         overlay(environment),
-        agent(environment),
-        program(environment, "git", "repositories inside the sandbox have no git", "apt install git"),
-        terminal(),
     ];
+    out.extend(agents::checkups(environment));
+    let git = "repositories inside the sandbox have no git";
+    out.extend([program(environment, "git", git, "apt install git"), terminal()]);
     out.extend(directories(environment));
     out.extend(images.iter().map(|image| image_checkup(environment, image, scratch_path)));
     out
 }
 
-fn good(id: &'static str, seen: impl Into<String>) -> Checkup {
+fn good(id: impl Into<Cow<'static, str>>, seen: impl Into<String>) -> Checkup {
+    let id = id.into();
     Checkup { id, state: CheckupState::Good, seen: seen.into(), loses: String::new(), fix: Vec::new() }
 }
 
 fn missing(
-    id: &'static str,
+    id: impl Into<Cow<'static, str>>,
     state: CheckupState,
     seen: impl Into<String>,
     loses: &str,
     fix: Vec<String>,
 ) -> Checkup {
-    Checkup { id, state, seen: seen.into(), loses: loses.to_owned(), fix }
+    Checkup { id: id.into(), state, seen: seen.into(), loses: loses.to_owned(), fix }
 }
 
 fn bubblewrap(environment: &HostEnvironment) -> Checkup {
@@ -191,7 +192,8 @@ fn containers(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Pat
 /// What an image of the user lacks for an agent. No program of it runs.
 fn image_checkup(environment: &HostEnvironment, image: &ImageName, scratch: Option<&Path>) -> Checkup {
     let id = "image";
-    let agent = environment.program_inside("claude").map(|agent| interpreter(agent.as_path()));
+    let program = &Harnesses::built_in().usual().profile().program;
+    let agent = environment.program_inside(program).map(|agent| interpreter(agent.as_path()));
     let wanted = wanted_of_images(&agent.unwrap_or_default());
     let lacks = Engine::find(&places_of_its_own(environment, scratch))
         .and_then(|engine| engine.image_lacks(image, &wanted));
@@ -402,49 +404,6 @@ fn overlay(environment: &HostEnvironment) -> Checkup {
             missing(id, CheckupState::Absent, "no user namespace to test it in", loses, Vec::new())
         }
         Err(error) => missing(id, CheckupState::Absent, error.to_string(), loses, Vec::new()),
-    }
-}
-
-fn agent(environment: &HostEnvironment) -> Checkup {
-    let id = "agent claude-code";
-    match environment.program_inside("claude") {
-        Some(path) if environment.is_of_the_project(&path) => {
-            good(id, format!("a file of the project, whose version is not asked outside, {path}"))
-        }
-        Some(path) => {
-            let Some(version) = agent_version::said(&path) else {
-                return good(id, format!("does not print its version, {path}"));
-            };
-            let versions = belljar_session::Harnesses::load().ok();
-            let versions = versions.iter().flat_map(belljar_session::Harnesses::list);
-            let profile =
-                versions.map(|harness| harness.profile()).find(|profile| profile.program == "claude");
-            let known = profile.map(|profile| profile.versions.clone()).unwrap_or_default();
-            let tested = known.tested_text();
-            match known.standing(version) {
-                VersionStanding::Tested => good(id, format!("{version}, tested, {path}")),
-                VersionStanding::Untested => {
-                    good(id, format!("{version}, not tested (tested versions: {tested}), {path}"))
-                }
-                VersionStanding::Newer => {
-                    good(id, format!("{version}, newer than what was tested ({tested}), {path}"))
-                }
-                VersionStanding::TooOld { lacks } => missing(
-                    id,
-                    CheckupState::Absent,
-                    format!("{version} is too old, {path}"),
-                    &format!("it cannot be tested with; it lacks {}", lacks.join("; ")),
-                    vec!["npm install -g @anthropic-ai/claude-code".to_owned()],
-                ),
-            }
-        }
-        None => missing(
-            id,
-            CheckupState::Bad,
-            "`claude` is not on PATH",
-            "`run` has nothing to start; `exec` and `shell` work",
-            vec!["npm install -g @anthropic-ai/claude-code".to_owned()],
-        ),
     }
 }
 

@@ -6,13 +6,14 @@ use crate::git::{ConfigFile, user_configurations};
 use crate::plan::planner::Planned;
 use crate::store::findings::{few, finding_of, hidden, of_commits, of_redirection};
 use belljar_contract::{
-    AbsPath, Access, Finding, GuestAlias, GuestGuard, GuestGuardRoot, GuestOnHeld, MountSource, OsText, Plan,
-    Purpose, WorkspaceMode, path_words,
+    AbsPath, Access, Finding, GuestAlias, GuestGuard, GuestGuardRoot, GuestOnHeld, Harness, MountSource,
+    OsText, Plan, Purpose, WorkspaceMode, path_words,
 };
 use belljar_sandbox::{
     Alias, LARGEST_CONFIG, LayersError, Overlay, RepositoryWatch, Scan, ScanError, Shows, UnseenBecause,
     created_since, guard_lacks, named_by_git, named_by_words, redirected, scan_named,
 };
+use belljar_session::Harnesses;
 use belljar_sys::regular::read_regular;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -270,14 +271,9 @@ fn changeable(root: &AbsPath, scan: &Scan) -> Vec<(AbsPath, Vec<u8>)> {
         .collect()
 }
 
-/// Settings of an agent that name programs of the project.
-const AGENT_SETTINGS: [&str; 2] = [".claude/settings.json", ".claude/settings.local.json"];
-/// The keys of such a file whose values are command lines.
-const COMMAND_KEYS: [&str; 5] =
-    ["command", "apiKeyHelper", "awsAuthRefresh", "awsCredentialExport", "otelHeadersHelper"];
-
-/// The arguments of all command lines in a JSON text. Text that is not JSON has none: the agent cannot parse it either.
-fn command_arguments(text: &[u8]) -> Vec<Vec<u8>> {
+/// The arguments of all command lines in a JSON text, which are the values of these keys. Text that is not JSON has
+/// none: the agent cannot parse it either.
+fn command_arguments(text: &[u8], keys: &[String]) -> Vec<Vec<u8>> {
     let (mut open, mut out) = (Vec::new(), Vec::new());
     open.extend(serde_json::from_slice::<serde_json::Value>(text).ok());
     while let Some(value) = open.pop() {
@@ -286,7 +282,7 @@ fn command_arguments(text: &[u8]) -> Vec<Vec<u8>> {
             serde_json::Value::Object(entries) => {
                 for (key, value) in entries {
                     match value.as_str() {
-                        Some(line) if COMMAND_KEYS.contains(&key.as_str()) => {
+                        Some(line) if keys.contains(&key) => {
                             out.extend(path_words(line.as_bytes()));
                         }
                         Some(_) | None => open.push(value),
@@ -327,9 +323,13 @@ fn named_in(planned: &Planned, root: &AbsPath) -> Result<Vec<PathBuf>, Workspace
             named.extend(named_by_git(&text, root.as_path()).unwrap_or_default());
             named.extend(below(root, &path));
         }
-        for settings in AGENT_SETTINGS {
-            let text = read_regular(root.child(settings).as_path(), LARGEST_CONFIG).unwrap_or_default();
-            named.extend(named_by_words(&command_arguments(&text), root.as_path()).unwrap_or_default());
+        // Of every known agent: the user may start another one in the same project.
+        for profile in Harnesses::built_in().list().into_iter().map(Harness::profile) {
+            for settings in &profile.project_settings {
+                let text = read_regular(root.child(settings).as_path(), LARGEST_CONFIG).unwrap_or_default();
+                let words = command_arguments(&text, &profile.settings_commands);
+                named.extend(named_by_words(&words, root.as_path()).unwrap_or_default());
+            }
         }
     }
     named.sort();

@@ -3,10 +3,12 @@
 
 use crate::plan::manifests::{MANIFEST_NAME, read_bounded};
 use crate::plan::planner::{Planner, PlanningError};
-use belljar_contract::AbsPath;
+use belljar_contract::{AbsPath, HarnessProfile};
 use belljar_plan::{
-    Found, FoundPlugin, FoundServer, FoundSkill, ImportText, Imported, ManifestError, starting_manifest,
+    BOTTLE_NAME, Found, FoundPlugin, FoundServer, FoundSkill, HarnessFacts, ImportText, Imported,
+    ManifestError, starting_manifest,
 };
+use belljar_session::Harnesses;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -14,8 +16,6 @@ use std::path::Path;
 
 /// More entries than a user lists by hand; further entries of a directory are ignored.
 const ENTRIES: usize = 500;
-/// The manifest of claude-bottle.
-const BOTTLE_NAME: &str = "claude-bottle.json";
 
 /// Why no manifest was written.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,13 @@ pub enum StartingError {
 #[must_use]
 pub fn starting(planner: &Planner) -> (AbsPath, String) {
     let path = planner.project().root.child(MANIFEST_NAME);
-    (path, starting_manifest(&found(planner)))
+    let profile = Harnesses::built_in().usual().profile();
+    let harness = HarnessFacts {
+        name: &profile.name,
+        example_model: &profile.example_model,
+        instructions_file: &profile.instructions_file,
+    };
+    (path, starting_manifest(&found(planner, profile), &harness))
 }
 
 /// Writes `text` to `path`, completely or not at all, and never over an existing file.
@@ -57,22 +63,26 @@ pub fn write_new(path: &AbsPath, text: &str) -> Result<(), StartingError> {
     Ok(())
 }
 
-fn found(planner: &Planner) -> Found {
+fn found(planner: &Planner, profile: &HarnessProfile) -> Found {
     let root = &planner.project().root;
     let home = &planner.environment().home;
     let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut project_skills = Vec::new();
-    for directory in [".claude/skills", ".agents/skills", "skills"] {
+    for directory in profile.skill_folders.iter().map(String::as_str).chain(["skills"]) {
         project_skills.extend(skills(&root.child(directory), directory, Some(root)));
     }
+    let user_skills = profile.skill_folders.first().map(|own| {
+        let shown = format!("~/{own}");
+        skills(&home.child(own), &shown, None)
+    });
     let markers = ["Cargo.toml", "package.json", "pyproject.toml", "go.mod", "Gemfile", "pom.xml"];
     Found {
         project_name: name,
         project_skills,
-        user_skills: skills(&home.child(".claude/skills"), "~/.claude/skills", None),
-        project_mcp: servers(&root.child(".mcp.json"), root),
-        plugins: plugins(&root.child("plugins"), "plugins", root),
-        has_claude_md: root.child("CLAUDE.md").as_path().is_file(),
+        user_skills: user_skills.unwrap_or_default(),
+        project_mcp: servers(&root.child(&profile.project_mcp_file), root),
+        plugins: plugins(&root.child("plugins"), "plugins", (root, profile)),
+        has_instructions: root.child(&profile.instructions_file).as_path().is_file(),
         markers: markers
             .iter()
             .filter(|file| root.child(file).as_path().is_file())
@@ -109,9 +119,12 @@ fn skills(directory: &AbsPath, shown: &str, within: Option<&AbsPath>) -> Vec<Fou
     subdirectories(directory, within).into_iter().filter_map(skill).collect()
 }
 
-fn plugins(directory: &AbsPath, shown: &str, root: &AbsPath) -> Vec<FoundPlugin> {
-    let is_plugin =
-        |name: &String| directory.child(name).child(".claude-plugin/plugin.json").as_path().is_file();
+fn plugins(
+    directory: &AbsPath,
+    shown: &str,
+    (root, profile): (&AbsPath, &HarnessProfile),
+) -> Vec<FoundPlugin> {
+    let is_plugin = |name: &String| directory.child(name).child(&profile.plugin_file).as_path().is_file();
     let plugin = |name: String| FoundPlugin { path_text: format!("{shown}/{name}"), name };
     subdirectories(directory, Some(root)).into_iter().filter(is_plugin).map(plugin).collect()
 }

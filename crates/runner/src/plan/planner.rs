@@ -195,7 +195,7 @@ impl Planner {
         let (name, called) = match selection {
             Selection::Agent(name) => (name.clone(), Some(name)),
             Selection::BuiltIn => {
-                texts.insert(0, built_in_manifest()?);
+                texts.insert(0, built_in_manifest(&self.harnesses.usual().profile().name)?);
                 manifest = Some(belljar_plan::parse(texts)?);
                 (AgentName::new(BUILT_IN_AGENT).map_err(|_broken| self.no_manifest())?, None)
             }

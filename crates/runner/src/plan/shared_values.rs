@@ -36,7 +36,7 @@ pub struct SharedFile {
 
 /// A value in a shared file.
 pub(crate) struct SharedValue {
-    /// File and member, such as `~/.claude/settings.json env.TOKEN`.
+    /// File and member, such as `~/.agent/settings.json env.TOKEN`.
     pub name: String,
     /// Empty for a file or directory that was not searched.
     pub value: Secret,

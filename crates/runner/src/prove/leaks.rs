@@ -8,7 +8,8 @@ use super::scene::random;
 use super::stage::collect;
 use super::{ProveDirectory, ProveError, ProveRequest};
 use crate::store::leftovers::{MARK, mark};
-use belljar_contract::{BackendKind, ExitCode};
+use belljar_contract::{BackendKind, ExitCode, PersonalFile};
+use belljar_session::Harnesses;
 use belljar_sys::process::Prepare;
 use serde::Serialize;
 use serde_json::json;
@@ -123,34 +124,34 @@ impl User {
 
     fn plant(&mut self) -> io::Result<()> {
         let project = self.project().to_string_lossy().into_owned();
-        let slug: String = project.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let hook = |token: &str| {
-            let hook = json!([{"hooks": [{"type": "command", "command": format!("echo {token}")}]}]);
-            json!({"hooks": {"SessionStart": hook, "UserPromptSubmit": hook}}).to_string()
-        };
-        let servers = |token: &str| json!({"mcpServers": {token: {"command": "true"}}}).to_string();
+        let harness = Harnesses::built_in().usual();
+        let instructions = &harness.profile().instructions_file;
         let line = |token: &str| format!("{token}\n");
-        self.file("instructions", ".claude/CLAUDE.md", line)?;
-        self.file("memory", &format!(".claude/projects/{slug}/memory/MEMORY.md"), line)?;
-        self.file("hook", ".claude/settings.json", hook)?;
-        self.file("server", ".claude.json", servers)?;
-        self.file("login", ".claude/.credentials.json", |token| json!({"token": token}).to_string())?;
-        self.file("above", "work/CLAUDE.md", line)?;
-        self.file("git", ".gitconfig", |token| format!("[user]\n\tname = {token}\n"))?;
-        self.file("history", ".bash_history", |token| format!("curl -H 'key: {token}'\n"))?;
-        self.file("ssh", ".ssh/id_ed25519", line)?;
+        for PersonalFile { name, path, shown, form } in harness.personal_files(&project) {
+            self.file(name, (&path, &shown), form)?;
+        }
+        let above = format!("work/{instructions}");
+        self.file("above", (&above, &above), line)?;
+        let plain = |path| (path, path);
+        self.file("git", plain(".gitconfig"), |token| format!("[user]\n\tname = {token}\n"))?;
+        self.file("history", plain(".bash_history"), |token| format!("curl -H 'key: {token}'\n"))?;
+        self.file("ssh", plain(".ssh/id_ed25519"), line)?;
         let token = self.canary("variable", format!("the variable {VARIABLE}"));
         self.canaries.push(token);
-        self.file(CONTROL, "work/demo/CLAUDE.md", line)
+        let own = format!("work/demo/{instructions}");
+        self.file(CONTROL, (&own, &own), line)
     }
 
     fn canary(&self, name: &'static str, place: String) -> Canary {
         Canary { name, place, token: format!("canary-{name}-{:016x}", random()) }
     }
 
-    fn file(&mut self, name: &'static str, path: &str, text: impl Fn(&str) -> String) -> io::Result<()> {
-        // The name of a project's directory in this path is not informative.
-        let shown = if name == "memory" { ".claude/projects/…/memory/MEMORY.md" } else { path };
+    fn file(
+        &mut self,
+        name: &'static str,
+        (path, shown): (&str, &str),
+        text: impl Fn(&str) -> String,
+    ) -> io::Result<()> {
         let canary = self.canary(name, format!("~/{shown}"));
         let path = self.home().join(path);
         fs::create_dir_all(path.parent().unwrap_or(&self.root))?;
@@ -172,7 +173,8 @@ impl User {
         let path = request.environment.outside_path();
         // outside: prove-belljar
         let mut command = Command::new(request.own.as_path());
-        command.args(["run", "--yes", "--script"]).arg(&script).args(["--", "-p", "Look around."]);
+        command.args(["run", "--yes", "--script"]).arg(&script).arg("--");
+        command.args(&Harnesses::built_in().usual().profile().one_message).arg("Look around.");
         command.current_dir(self.project()).env_clear();
         command.env("HOME", self.home()).env("PATH", path);
         for (name, directory) in

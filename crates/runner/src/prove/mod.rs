@@ -17,6 +17,7 @@ use crate::launch::guest_program::UnpackError;
 use crate::store::leftovers::{PROVE_PREFIX, SCENE_PREFIX, Scratch};
 use belljar_contract::{AbsPath, BackendKind, ProbeResult, Proof, ProofRow, WorkspaceMode};
 use belljar_sandbox::{Engine, EngineError, ServiceEnd};
+use belljar_session::Harnesses;
 use belljar_sys::process::Prepare;
 use outside::HostServices;
 use scene::{Agents, SYSTEM_PATH, Scene};
@@ -108,7 +109,8 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
     let (inside_root, host_root) = (place.side("i")?, place.side("h")?);
     // Both before anything that starts threads.
     let (inside_out, host_out) = (place.outside("o")?, place.outside("p")?);
-    let agents = Agents { backend, workspace, rust: &rust };
+    let profile = Harnesses::built_in().usual().profile();
+    let agents = Agents { profile, backend, workspace, rust: &rust };
     let inside_scene = Scene::build(&inside_root, "inside", &agents, inside_out)?;
     let host_scene = Scene::build(&host_root, "host", &agents, host_out)?;
     plant_keys(&[&host_scene, &inside_scene]);
@@ -138,7 +140,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
         let inside = seen_inside.observations.get(&row.id).cloned().unwrap_or_else(absent);
         ProofRow {
             id: row.id.clone(),
-            what: row.what.clone(),
+            what: inside_scene.text(&row.what, row),
             expected: row.expected(),
             why: row.why.clone(),
             verdict: observation::judge(row.kind, &host, &inside),

@@ -5,7 +5,8 @@ use super::outside::{HostServices, NAIVE, NAIVE_TOKEN, RULES};
 use super::stranger;
 use super::table::{Listener, Row};
 use crate::store::leftovers::{self, MARK, PROVE_PREFIX, Scratch, control_group, mark};
-use belljar_contract::{AbsPath, Attempt, BackendKind, WorkspaceMode};
+use belljar_contract::{AbsPath, Attempt, BackendKind, HarnessProfile, WorkspaceMode};
+use belljar_egress::gateway::API_KEY_VARIABLE;
 use belljar_sys::process::Prepare;
 use belljar_sys::segment::Segment;
 use std::collections::BTreeMap;
@@ -57,6 +58,8 @@ pub(super) struct Scene {
 
 /// The contents of the made-up user's manifest.
 pub(super) struct Agents<'a> {
+    /// The kind of agent, whose files a user has.
+    pub profile: &'a HarnessProfile,
     pub backend: BackendKind,
     pub workspace: Option<WorkspaceMode>,
     /// The directory of a Rust toolchain.
@@ -95,9 +98,10 @@ impl Scene {
         let cmdsecret = format!("belljar-argument-{number:016x}");
         let home = root.join("user");
         let project = home.join("demo");
-        lay_out(&home, &project, &secret).map_err(failed)?;
+        let files = AgentFiles::of(agents.profile);
+        lay_out(&home, &project, &files, &secret).map_err(failed)?;
         manifest(&home, &project, &entering, agents).map_err(failed)?;
-        stranger::make(&home).map_err(failed)?;
+        stranger::make(&home, &agents.profile.program).map_err(failed)?;
         if let Ok(outside) = &mut outside {
             outside.open()?;
         }
@@ -142,6 +146,11 @@ impl Scene {
             ("rust", text(agents.rust)),
             ("credential", credential.clone()),
             ("side", side.to_owned()),
+            ("login", files.login),
+            ("instructions", files.instructions),
+            ("own_instructions", files.own_instructions),
+            ("settings", files.settings),
+            ("settings_directory", files.settings_directory),
         ]);
         Ok(Scene {
             key: abstract_name.clone(),
@@ -211,7 +220,7 @@ impl Scene {
             ("PATH", path.to_owned()),
             ("GITHUB_TOKEN", self.secret.clone().into()),
             ("AWS_SECRET_ACCESS_KEY", self.secret.clone().into()),
-            ("ANTHROPIC_API_KEY", self.secret.clone().into()),
+            (API_KEY_VARIABLE, self.secret.clone().into()),
             ("PROVE_TOKEN", self.entering.clone().into()),
             ("SSH_AUTH_SOCK", self.home.join("agent.sock").into()),
             (MARK, mark().into()),
@@ -279,7 +288,33 @@ fn port(listener: Option<&TcpListener>) -> String {
     listener.and_then(|l| l.local_addr().ok()).map_or_else(|| "1".to_owned(), |at| at.port().to_string())
 }
 
-fn lay_out(home: &Path, project: &Path, secret: &str) -> std::io::Result<()> {
+/// Files that the agent reads on its own: those of the user relative to the home directory, the settings relative to a
+/// project.
+struct AgentFiles {
+    login: String,
+    instructions: String,
+    own_instructions: String,
+    settings: String,
+    settings_directory: String,
+}
+
+impl AgentFiles {
+    fn of(profile: &HarnessProfile) -> Self {
+        let HarnessProfile { login_file, instructions_file, config_directory, project_settings, .. } =
+            profile;
+        let settings = project_settings.first().cloned().unwrap_or_default();
+        let directory = Path::new(&settings).parent().map(|path| path.to_string_lossy().into_owned());
+        Self {
+            login: login_file.clone(),
+            instructions: instructions_file.clone(),
+            own_instructions: format!("{config_directory}/{instructions_file}"),
+            settings_directory: directory.unwrap_or_default(),
+            settings,
+        }
+    }
+}
+
+fn lay_out(home: &Path, project: &Path, files: &AgentFiles, secret: &str) -> std::io::Result<()> {
     let file = |path: PathBuf, text: &str| -> std::io::Result<()> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
@@ -290,9 +325,9 @@ fn lay_out(home: &Path, project: &Path, secret: &str) -> std::io::Result<()> {
     for name in [
         ".ssh/id_ed25519",
         ".aws/credentials",
-        ".claude/.credentials.json",
-        ".claude/CLAUDE.md",
-        "CLAUDE.md",
+        &files.login,
+        &files.own_instructions,
+        &files.instructions,
         "other/secret.txt",
         "demo/.env",
         "empty/.keep",
@@ -311,14 +346,14 @@ fn lay_out(home: &Path, project: &Path, secret: &str) -> std::io::Result<()> {
 
 /// The made-up user's own manifest: a declared secret, and a toolchain that lies in a home directory.
 fn manifest(home: &Path, project: &Path, entering: &str, agents: &Agents<'_>) -> std::io::Result<()> {
-    let Agents { backend, workspace, rust } = agents;
+    let Agents { profile, backend, workspace, rust } = agents;
     let workspace = match workspace {
         None => "",
         Some(WorkspaceMode::Direct) => "workspace = \"direct\"\n",
         Some(WorkspaceMode::Overlay) => "workspace = \"overlay\"\n",
         Some(WorkspaceMode::Copy) => "workspace = \"copy\"\n",
     };
-    let common = format!("harness = \"claude-code\"\nbackend = \"{}\"\n{workspace}", backend.name());
+    let common = format!("harness = \"{}\"\nbackend = \"{}\"\n{workspace}", profile.name, backend.name());
     let script = project.join("scripts/token.sh");
     fs::create_dir_all(project.join("scripts"))?;
     fs::write(&script, "#!/bin/sh\necho token\nexit 0\n")?;

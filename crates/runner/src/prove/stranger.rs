@@ -23,9 +23,9 @@ pub(super) const CRAFTED: &str = "stranger";
 /// A skill outside a repository.
 pub(super) const PLAIN: &str = "plain-skill";
 
-/// Creates all of them in the home of the made-up user. Without git there is no repository, and the row that needs it
+/// Creates all of them in the home of the made-up user; the agent's program has this name. Without git there is no repository, and the row that needs it
 /// reports that.
-pub(super) fn make(home: &Path) -> io::Result<()> {
+pub(super) fn make(home: &Path, program: &str) -> io::Result<()> {
     let file = |name: &str, text: &str| -> io::Result<PathBuf> {
         let path = home.join(name);
         fs::create_dir_all(path.parent().unwrap_or(home))?;
@@ -48,7 +48,7 @@ pub(super) fn make(home: &Path) -> io::Result<()> {
          [ ! -f uploads/id_ed25519 ] || echo \"{{\\\"type\\\": \\\"$(cat uploads/id_ed25519)\\\"}}\"\n\
          sh -c \"echo '{{\\\"type\\\": \\\"{FORGED}\\\"}}' > /proc/$$/fd/1\" 2>/dev/null\nexit 0\n"
     );
-    let agent = file("agent/claude", &agent)?;
+    let agent = file(&format!("agent/{program}"), &agent)?;
     fs::set_permissions(agent, fs::Permissions::from_mode(0o755))?;
     crafted(home);
     Ok(())

@@ -5,7 +5,9 @@ use super::requests::{HostsFrom, TrialUse};
 use super::scope::{self, Permit, Reading, Scope};
 use crate::environment::HostEnvironment;
 use crate::plan::planner::PlanningError;
-use belljar_contract::{AbsPath, Diagnostic, LibraryName, PathUse, SandboxChoice, Sources, Usd, Wishes};
+use belljar_contract::{
+    AbsPath, SandboxChoice, Diagnostic, Harness, HarnessProfile, LibraryName, PathUse, Sources, Usd, Wishes,
+};
 use belljar_plan::{
     DocumentError, DocumentText, McpEntry, PathText, PluginSource, Scenario, ScenarioFile, Session,
     SessionFile, SessionReference, parse_document, parse_marketplace, parse_mcp_config, parse_scenario,
@@ -16,10 +18,10 @@ use belljar_session::decider::{Rule, parse_policy, parse_rules};
 use belljar_verdict::{Checks, parse_checks};
 use std::fs;
 
-/// The manifest of a plugin.
-const PLUGIN_FILE: &str = ".claude-plugin/plugin.json";
-/// The list of a marketplace's plugins.
-pub(super) const MARKETPLACE_FILE: &str = ".claude-plugin/marketplace.json";
+/// The constants of the agent that is tested.
+pub(super) fn profile() -> &'static HarnessProfile {
+    Harnesses::built_in().usual().profile()
+}
 
 /// Why a scenario could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -253,7 +255,7 @@ pub(super) fn find(
         push_once("the plugin", &mut found.plugins, name, path)?;
     }
     for (_, path) in &found.plugins {
-        named.extend(plugin_paths(path)?);
+        named.extend(plugin_paths(path));
     }
     if let Some(path) = &session.mcp.config {
         let path = resolve(path)?;
@@ -270,12 +272,11 @@ pub(super) fn skill_paths(skill: &AbsPath) -> [(PathUse, AbsPath); 2] {
 }
 
 /// Like [`skill_paths`] for a plugin, with the files in which it may declare MCP servers.
-pub(super) fn plugin_paths(plugin: &AbsPath) -> Result<Vec<(PathUse, AbsPath)>, LoadError> {
-    let harnesses = Harnesses::load().map_err(|error| Box::new(PlanningError::from(error)))?;
-    let list = harnesses.list();
-    let servers = list.iter().flat_map(|harness| &harness.profile().plugin_mcp_files);
-    let files = servers.map(String::as_str).chain([PLUGIN_FILE]).map(|file| plugin.child(file));
-    Ok(std::iter::once(plugin.clone()).chain(files).map(|path| (PathUse::Plugin, path)).collect())
+pub(super) fn plugin_paths(plugin: &AbsPath) -> Vec<(PathUse, AbsPath)> {
+    let profiles = Harnesses::built_in().list().into_iter().map(Harness::profile);
+    let files = profiles.flat_map(|of| of.plugin_mcp_files.iter().chain([&of.plugin_file]));
+    let files = files.map(|file| plugin.child(file));
+    std::iter::once(plugin.clone()).chain(files).map(|path| (PathUse::Plugin, path)).collect()
 }
 
 type Resolve<'a> = &'a dyn Fn(&PathText) -> Result<AbsPath, belljar_contract::PathError>;
@@ -289,7 +290,7 @@ fn marketplace_plugins(
     let mut markets = Vec::new();
     for path in &session.plugins.local_marketplaces {
         let path = resolve(path)?;
-        let file = path.child(MARKETPLACE_FILE);
+        let file = path.child(&profile().marketplace_file);
         reading.ask(&[(PathUse::Marketplace, path.clone())])?;
         let market = reading.parse((PathUse::Marketplace, &file), parse_marketplace)?;
         named.extend([(PathUse::Marketplace, path.clone()), (PathUse::Marketplace, file)]);
@@ -299,7 +300,8 @@ fn marketplace_plugins(
     for wanted in &session.plugins.enabled {
         let market = markets.iter().find(|(market, _)| market.name == wanted.marketplace);
         let Some((market, directory)) = market else {
-            let own = markets.iter().filter(|(_, path)| reading.scope.holds(&path.child(MARKETPLACE_FILE)));
+            let file = &profile().marketplace_file;
+            let own = markets.iter().filter(|(_, path)| reading.scope.holds(&path.child(file)));
             let known: Vec<&str> = own.map(|(market, _)| market.name.as_str()).collect();
             return Err(LoadError::Unfit(format!(
                 "`{}@{}` is enabled, and no marketplace is called `{}`; there are {known:?}",
@@ -355,12 +357,12 @@ pub fn skills(path: &AbsPath, out: &mut Vec<(LibraryName, AbsPath)>) -> Result<(
 /// # Errors
 /// If neither is a valid name.
 pub(super) fn plugin_name(path: &AbsPath, reading: &Reading<'_>) -> Result<LibraryName, LoadError> {
-    reading.ask(&plugin_paths(path)?)?;
+    reading.ask(&plugin_paths(path))?;
     let wrong = |why: &str| LoadError::Named { what: "the plugin", path: path.clone(), why: why.to_owned() };
     if !path.as_path().is_dir() {
         return Err(wrong("is not a directory"));
     }
-    let manifest = path.child(PLUGIN_FILE);
+    let manifest = path.child(&profile().plugin_file);
     let named = match manifest.as_path().is_file() {
         false => None,
         true => {

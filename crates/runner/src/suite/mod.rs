@@ -46,14 +46,14 @@ use crate::session::conversation::{ConversationRequest, ConversationTimes, Decid
 use crate::store::names::fresh_run_id;
 use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
-    AbsPath, AgentVersion, BackendKind, Event, HomeMode, Judgement, MountSource, OsText, OsTextError, Plan,
-    Run, RunName, SandboxChoice, Workload,
+    AbsPath, AgentVersion, SandboxChoice, BackendKind, ConversationChoice, Workload, Event, HomeMode, Judgement,
+    MountSource, OsText, OsTextError, Plan, Run, RunName, SessionTuning,
 };
 use belljar_egress::proxy::{Mode, Reach};
-use belljar_plan::{OnUnanswered, PermissionParity, Staged, StagedError, agent_arguments, agent_under_test};
+use belljar_plan::{OnUnanswered, PermissionParity, Staged, StagedError, agent_under_test, tuning};
 use belljar_record::ReadError;
 use belljar_session::decider::{Chain, First, Parity, Rule, Scripted};
-use belljar_session::{By, MachineConfig, SkillPlace};
+use belljar_session::{By, Harnesses, MachineConfig, SkillPlace};
 
 /// Why a trial did not run, or cannot be judged.
 #[derive(Debug, thiserror::Error)]
@@ -238,6 +238,7 @@ impl Trial {
                 Conversation::Named(_) | Conversation::Resumed(_) => Some(HomeMode::Project),
             },
             cost: self.cost,
+            variables: Harnesses::built_in().usual().tune(&tuning(&self.session)).variables,
         };
         let text = agent_under_test(&self.scenario, &self.session, &staged)?;
         let planned =
@@ -341,12 +342,17 @@ impl Trial {
         for lacking in version.iter().flat_map(|version| planned.versions.lacking(*version)) {
             arguments.retain(|argument| !lacking.arguments.contains(argument));
         }
-        match conversation {
-            Conversation::Fresh => {}
-            Conversation::Named(name) => arguments.extend(["--session-id".to_owned(), name.uuid()]),
-            Conversation::Resumed(name) => arguments.extend(["--resume".to_owned(), name.uuid()]),
-        }
-        arguments.extend(agent_arguments(&self.session));
+        let id = match conversation {
+            Conversation::Fresh => String::new(),
+            Conversation::Named(name) | Conversation::Resumed(name) => name.uuid(),
+        };
+        let conversation = match conversation {
+            Conversation::Fresh => ConversationChoice::Fresh,
+            Conversation::Named(_) => ConversationChoice::Named(&id),
+            Conversation::Resumed(_) => ConversationChoice::Resumed(&id),
+        };
+        let tuning = SessionTuning { conversation, ..tuning(&self.session) };
+        arguments.extend(Harnesses::built_in().usual().tune(&tuning).arguments);
         Ok(arguments
             .into_iter()
             .map(|argument| OsText::new(argument.into_bytes()))

@@ -210,8 +210,9 @@ pub(super) mod tests {
     fn the_files_that_a_plugin_is_read_from_are_asked_for_where_they_lie_beyond() {
         let (_directory, top, environment) = world();
         let plugin = top.child("suite/plugin");
-        fs::create_dir_all(plugin.child(".claude-plugin")).unwrap();
-        fs::write(plugin.child(".claude-plugin/plugin.json"), r#"{"name": "plugin"}"#).unwrap();
+        let profile = belljar_session::Harnesses::built_in().usual().profile();
+        fs::create_dir_all(plugin.child(&profile.plugin_directory)).unwrap();
+        fs::write(plugin.child(&profile.plugin_file), r#"{"name": "plugin"}"#).unwrap();
         symlink("../../home/key", plugin.child(".mcp.json")).unwrap();
         fs::write(top.child("suite/session.yaml"), "plugins: {local_plugins: [plugin]}\n").unwrap();
         let load = |permit| load_scenario(&environment, &top.child("suite/a.yaml"), permit);

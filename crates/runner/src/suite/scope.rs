@@ -3,9 +3,10 @@
 use super::load::LoadError;
 use super::requests::Consent;
 use crate::environment::HostEnvironment;
-use belljar_contract::{AbsPath, PathUse, Wish, Wishes};
+use belljar_contract::{AbsPath, Harness, PathUse, Wish, Wishes};
 use belljar_plan::{DocumentError, DocumentText, Ground, SUITE_MARKS, SuiteRoot, suite_root};
 use belljar_record::tape::SUFFIX;
+use belljar_session::Harnesses;
 use belljar_sys::regular::{open_regular, read_regular};
 use rustix::fs::{Mode, OFlags};
 use std::cell::RefCell;
@@ -269,7 +270,9 @@ fn ground(directory: &AbsPath) -> Ground {
         let mark = fs::symlink_metadata(directory.child(name));
         mark.is_ok_and(|mark| mark.uid() == found.uid())
     };
-    if SUITE_MARKS.iter().any(|name| marks(name)) { Ground::Marked } else { Ground::Plain }
+    let harnesses = Harnesses::built_in().list().into_iter().map(Harness::profile);
+    let plugins = harnesses.map(|profile| profile.plugin_directory.as_str());
+    if SUITE_MARKS.into_iter().chain(plugins).any(marks) { Ground::Marked } else { Ground::Plain }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A directory that is tested without a scenario: a skill, a directory of skills, a plugin, a marketplace.
 
 use super::load::{
-    LoadError, MARKETPLACE_FILE, NamedFiles, Trial, find, plugin_name, plugin_paths, skill_paths, skills,
+    LoadError, NamedFiles, Trial, find, plugin_name, plugin_paths, profile, skill_paths, skills,
 };
 use super::requests::HostsFrom;
 use super::scope::{Permit, Reading, Scope};
@@ -63,7 +63,7 @@ pub fn load_subject(
         .collect::<Result<_, _>>()?;
     let mut own_skills: Vec<(LibraryName, AbsPath)> = Vec::new();
     let mut own_plugins = plugins;
-    let listed = directory.child(MARKETPLACE_FILE);
+    let listed = directory.child(&profile().marketplace_file);
     if listed.as_path().is_file() {
         // A marketplace without a named plugin stands for all of its plugins.
         let market = reading.parse((PathUse::Marketplace, &listed), parse_marketplace)?;
@@ -84,7 +84,7 @@ pub fn load_subject(
     let (found, mut named) = find(environment, &session, (&environment.directory, &reading))?;
     named.extend(own_skills.iter().flat_map(|(_, path)| skill_paths(path)));
     for path in &own_plugins {
-        named.extend(plugin_paths(path)?);
+        named.extend(plugin_paths(path));
     }
     let mut found = NamedFiles { skills: own_skills, uploads, ..found };
     found.directories = directories.into_iter().map(|path| (path, DirectoryAccess::ReadWrite)).collect();
@@ -127,6 +127,6 @@ pub fn load_subject(
 fn is_plugin(directory: &AbsPath) -> bool {
     let has = |name: &str| directory.child(name).as_path().exists();
     !has("SKILL.md")
-        && (has(".claude-plugin/plugin.json")
+        && (has(&profile().plugin_file)
             || ["skills", "commands", "agents", "hooks"].iter().any(|name| has(name)))
 }

@@ -3,20 +3,20 @@
 use super::Tape;
 use crate::environment::HostEnvironment;
 use belljar_egress::tape::{Private, has_word, kept_answer, text_without};
+use belljar_session::Harnesses;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 
-/// Names that many users have.
-const COMMON: [&str; 15] = [
+/// Names that many users have. So are the names of the agents' programs: images make a user for an agent.
+const COMMON: [&str; 14] = [
     "root",
     "user",
     "users",
     "agent",
     "admin",
-    "claude",
     "debian",
     "ubuntu",
     "runner",
@@ -51,7 +51,9 @@ pub fn own_names(environment: &HostEnvironment) -> BTreeMap<String, &'static str
     let user = [variable("USER"), variable("LOGNAME"), home].into_iter().flatten();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let names = user.map(|name| (name, "user-name")).chain([(host, "host-name")]);
-    names.filter(|(name, _)| name.len() >= SHORTEST && !COMMON.contains(&name.as_str())).collect()
+    let agents = Harnesses::built_in().list().into_iter().map(|agent| agent.profile().program.as_str());
+    let common: Vec<&str> = COMMON.into_iter().chain(agents).collect();
+    names.filter(|(name, _)| name.len() >= SHORTEST && !common.contains(&name.as_str())).collect()
 }
 
 /// The same names and the home directory, to be searched for in requests to the model.

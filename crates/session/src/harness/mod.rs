@@ -4,6 +4,8 @@ mod claude_code;
 mod profile;
 
 use belljar_contract::Harness;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// A profile that is shipped with belljar is invalid.
 #[derive(Debug, thiserror::Error)]
@@ -13,8 +15,14 @@ pub struct HarnessError {
     pub reason: String,
 }
 
+/// The members of an agent's first frame that hold its version.
+const VERSION_MEMBERS: [&str; 1] = [claude_code::VERSION_MEMBER];
+
 /// All agents that belljar knows.
-pub struct Harnesses(Vec<Box<dyn Harness>>);
+pub struct Harnesses {
+    usual: Box<dyn Harness>,
+    others: Vec<Box<dyn Harness>>,
+}
 
 impl Harnesses {
     /// Reads the profiles that are shipped with belljar.
@@ -22,12 +30,34 @@ impl Harnesses {
     /// # Errors
     /// If a profile is invalid; a test of this crate checks that none is.
     pub fn load() -> Result<Self, HarnessError> {
-        Ok(Self(vec![Box::new(claude_code::ClaudeCode::load()?)]))
+        Ok(Self { usual: Box::new(claude_code::ClaudeCode::load()?), others: Vec::new() })
     }
 
-    /// The list that a compilation takes.
+    /// The agents of this version of belljar.
+    ///
+    /// # Panics
+    /// Never: a test loads them.
+    #[must_use]
+    pub fn built_in() -> &'static Self {
+        static BUILT_IN: LazyLock<Harnesses> =
+            LazyLock::new(|| Harnesses::load().expect("a test loads the built-in profiles"));
+        &BUILT_IN
+    }
+
+    /// As a list to compile with, the usual one first.
     #[must_use]
     pub fn list(&self) -> Vec<&dyn Harness> {
-        self.0.iter().map(AsRef::as_ref).collect()
+        std::iter::once(&self.usual).chain(&self.others).map(AsRef::as_ref).collect()
     }
+
+    /// The agent that is used when a manifest names none.
+    #[must_use]
+    pub fn usual(&self) -> &dyn Harness {
+        self.usual.as_ref()
+    }
+}
+
+/// The version of the agent, among the versions that its first frame reports.
+pub(crate) fn reported_version(mut versions: BTreeMap<String, String>) -> Option<String> {
+    VERSION_MEMBERS.iter().find_map(|member| versions.remove(*member))
 }

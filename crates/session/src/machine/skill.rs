@@ -86,7 +86,7 @@ mod tests {
     use serde_json::json;
 
     fn found(tool: &str, input: Value) -> Vec<SkillWay> {
-        let directories = vec!["/w/.claude/skills/notes".to_owned(), ".claude/skills/notes".to_owned()];
+        let directories = vec!["/w/.agent/skills/notes".to_owned(), ".agent/skills/notes".to_owned()];
         let place = SkillPlace { name: "notes".to_owned(), directories };
         let Value::Object(input) = input else { panic!() };
         uses(&[place], tool, &input).into_iter().map(|(_, way)| way).collect()
@@ -95,19 +95,16 @@ mod tests {
     #[test]
     fn each_way_is_distinguished_from_its_near_miss() {
         assert_eq!(found("Skill", json!({"skill": "notes"})), [SkillWay::Tool]);
-        assert_eq!(found("Read", json!({"file_path": "/w/.claude/skills/notes/SKILL.md"})), [SkillWay::Read]);
-        assert_eq!(found("Read", json!({"file_path": "/w/.claude/skills/notes2/SKILL.md"})), []);
-        assert_eq!(found("Read", json!({"file_path": "/w/.claude/skills/notes/other.md"})), []);
+        assert_eq!(found("Read", json!({"file_path": "/w/.agent/skills/notes/SKILL.md"})), [SkillWay::Read]);
+        assert_eq!(found("Read", json!({"file_path": "/w/.agent/skills/notes2/SKILL.md"})), []);
+        assert_eq!(found("Read", json!({"file_path": "/w/.agent/skills/notes/other.md"})), []);
         let bash = |command: &str| found("Bash", json!({"command": command}));
-        assert_eq!(bash("cat .claude/skills/notes/SKILL.md"), [SkillWay::ShellRead]);
-        assert_eq!(bash("cat '.claude/skills/notes/SKILL.md'|wc"), [SkillWay::ShellRead]);
-        assert_eq!(bash("python3 /w/.claude/skills/notes/scripts/a.py x"), [SkillWay::Script]);
-        assert_eq!(
-            bash("cat .claude/skills/notes/SKILL.md; sh .claude/skills/notes/a.sh"),
-            [SkillWay::Script]
-        );
-        assert_eq!(bash("cat my.claude/skills/notes/SKILL.md"), []);
-        assert_eq!(bash("ls .claude/skills/notes .claude/skills/notes/"), []);
-        assert_eq!(found("Write", json!({"file_path": "/w/.claude/skills/notes/SKILL.md"})), []);
+        assert_eq!(bash("cat .agent/skills/notes/SKILL.md"), [SkillWay::ShellRead]);
+        assert_eq!(bash("cat '.agent/skills/notes/SKILL.md'|wc"), [SkillWay::ShellRead]);
+        assert_eq!(bash("python3 /w/.agent/skills/notes/scripts/a.py x"), [SkillWay::Script]);
+        assert_eq!(bash("cat .agent/skills/notes/SKILL.md; sh .agent/skills/notes/a.sh"), [SkillWay::Script]);
+        assert_eq!(bash("cat my.agent/skills/notes/SKILL.md"), []);
+        assert_eq!(bash("ls .agent/skills/notes .agent/skills/notes/"), []);
+        assert_eq!(found("Write", json!({"file_path": "/w/.agent/skills/notes/SKILL.md"})), []);
     }
 }

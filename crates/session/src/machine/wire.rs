@@ -4,6 +4,7 @@ use super::{
     Echo, HookAnswering, Machine, Output, Phase, StateEvents, ending::outcome, ledger::Entry,
     server::ServerAnswering, skill,
 };
+use crate::harness::reported_version;
 use crate::question::{AnswerValue, By, Question};
 use belljar_contract::{
     AgentRequest, AssistantFrame, Block, CallId, ConversationFailure, HostReply, HostRequest, InitFrame,
@@ -19,12 +20,12 @@ impl Machine {
         if self.session.as_ref() == Some(&init.session) {
             return;
         }
-        let InitFrame { session, version, model, permission_mode, directory: _, tools, servers, skills } =
+        let InitFrame { session, versions, model, permission_mode, directory: _, tools, servers, skills } =
             init;
         self.session = Some(session.clone());
         out.push(Output::Observe(Observation::ConversationBegan {
             session,
-            version,
+            version: reported_version(versions),
             model,
             permission_mode,
             tools,

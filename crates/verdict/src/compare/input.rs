@@ -5,7 +5,7 @@ use belljar_contract::{Digest, ModelItem, input_digest};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Members that Claude Code fills in from a file of its own, where the model left them out (2.1.325, 2026-11-17).
+/// Members that the agent fills in from a file of its own, where the model left them out (2.1.325, 2026-11-17).
 const PLAN: [&str; 2] = ["plan", "planFilePath"];
 
 /// Compares a served input, in all its forms, with the one that a frame shows.
@@ -22,7 +22,7 @@ pub(super) fn fits(
         Some(forms) => forms.contains(digest),
         None => added(name),
     };
-    // Claude Code leaves out the member of `Edit` that has its default.
+    // The agent leaves out the member of `Edit` that has its default.
     let by_default = |name: &str| {
         let default = input_digest(&Value::Bool(false));
         tool == "Edit"

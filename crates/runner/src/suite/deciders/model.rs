@@ -9,7 +9,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// The default model for answers: fast and cheap.
-pub const DECIDER_MODEL: &str = "claude-haiku-4-5";
+pub const DECIDER_MODEL: &str = belljar_egress::gateway::CHEAP_MODEL;
 /// Enough for an answer: a number or a sentence.
 const MOST_TOKENS: u32 = 500;
 /// A first reply that is not an answer is retried.

@@ -4,12 +4,14 @@
 //! `CLAUDE.md`, skills, settings, MCP servers, the note and the prompt. It is the same in every home mode, so
 //! the user's configuration, where it is shared, is never overlaid and never edited.
 
+mod personal;
 mod records;
+mod tuning;
 
 use super::{HarnessError, profile};
 use belljar_contract::{
-    AbsPath, Access, Assembly, FileContent, Harness, HarnessProfile, HomeMode, PlannedFile, Prompt,
-    RecordedDirectory, Wanted,
+    AbsPath, Access, Assembly, FileContent, Harness, HarnessProfile, HomeMode, PersonalFile, PlannedFile,
+    Prompt, RecordedDirectory, SessionTuning, TunedAgent, Wanted,
 };
 use serde_json::{Map, Value, json};
 
@@ -17,6 +19,9 @@ use serde_json::{Map, Value, json};
 pub(super) struct ClaudeCode {
     profile: HarnessProfile,
 }
+
+/// The member of the first frame with the agent's version.
+pub(super) const VERSION_MEMBER: &str = "claude_code_version";
 
 /// The agent asks about an unknown key by its last characters.
 const KEY_TAIL: usize = 20;
@@ -66,6 +71,14 @@ impl Harness for ClaudeCode {
 
     fn recorded_directories(&self, record: &str, text: &str) -> Vec<RecordedDirectory> {
         records::directories(record, text)
+    }
+
+    fn tune(&self, tuning: &SessionTuning<'_>) -> TunedAgent {
+        tuning::tuned(tuning)
+    }
+
+    fn personal_files(&self, project: &str) -> Vec<PersonalFile> {
+        personal::files(&self.profile, project)
     }
 
     fn assemble(&self, wanted: &Wanted<'_>) -> Assembly {

@@ -9,6 +9,7 @@
 )]
 
 mod generated;
+mod harness;
 mod layering;
 mod outside;
 mod repository;
@@ -23,11 +24,12 @@ use repository::Repository;
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  check              layering, sizes, types, words, outside and generated, together
+  check              layering, sizes, types, words, harness, outside and generated, together
   layering           crates have only their allowed dependencies, and pure crates are pure
   sizes              no source file is too long
   types              no type name is defined twice in one crate
   words              no file contains a registry host or a path of one machine
+  harness            names of one agent or provider are in their own directories
   outside            every program that is started outside the sandbox is listed
   generated          the generated files match their sources
   generated --write  write them";
@@ -44,11 +46,12 @@ pub type TaskError = Box<dyn std::error::Error>;
 
 type Task = fn(&Repository) -> Result<Findings, TaskError>;
 
-const CHECKS: [(&str, Task); 6] = [
+const CHECKS: [(&str, Task); 7] = [
     ("layering", layering::check),
     ("sizes", sizes::check),
     ("types", types::check),
     ("words", words::check),
+    ("harness", harness::check),
     ("outside", outside::check),
     ("generated", generated::check),
 ];

@@ -68,10 +68,10 @@ fn found(planner: &Planner, profile: &HarnessProfile) -> Found {
     let home = &planner.environment().home;
     let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut project_skills = Vec::new();
-    for directory in profile.skill_folders.iter().map(String::as_str).chain(["skills"]) {
+    for directory in profile.skill_directories.iter().map(String::as_str).chain(["skills"]) {
         project_skills.extend(skills(&root.child(directory), directory, Some(root)));
     }
-    let user_skills = profile.skill_folders.first().map(|own| {
+    let user_skills = profile.skill_directories.first().map(|own| {
         let shown = format!("~/{own}");
         skills(&home.child(own), &shown, None)
     });

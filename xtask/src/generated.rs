@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::ErrorKind;
 
-use belljar_contract::ExitCode;
+use belljar_contract::{ExitCode, HarnessProfile};
 use serde_json::{Value, json};
 
 use crate::repository::Repository;
@@ -126,7 +126,19 @@ fn manifest() -> Result<String, TaskError> {
          [schema/belljar.schema.json](../../schema/belljar.schema.json).\n",
     );
     tables("", &belljar_runner::json_schema(), &mut page)?;
+    harnesses(&mut page)?;
     Ok(page)
+}
+
+/// The values of `harness`, the default first.
+fn harnesses(page: &mut String) -> Result<(), TaskError> {
+    page.push_str("\n## Kinds of agents\n\nThe values of `harness`; the first is the default.\n\n");
+    page.push_str("| `harness` | program | instructions in a project |\n| --- | --- | --- |\n");
+    for harness in belljar_runner::Harnesses::built_in().list() {
+        let HarnessProfile { name, program, instructions_file, .. } = harness.profile();
+        writeln!(page, "| `{name}` | `{program}` | `{instructions_file}` |")?;
+    }
+    Ok(())
 }
 
 /// A section for the table at `path`, then one for each table below it.

@@ -25,6 +25,7 @@ pub use belljar_plan::{
 pub use belljar_sandbox::{
     BackendError, BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Waiting,
 };
+pub use belljar_session::Harnesses;
 pub use belljar_session::decider::{
     parse_answer_flag as answer_rule, policy_schema as answer_policy_schema, rule_schema,
 };

@@ -23,8 +23,8 @@ pub(super) const CRAFTED: &str = "stranger";
 /// A skill outside a repository.
 pub(super) const PLAIN: &str = "plain-skill";
 
-/// Creates all of them in the home of the made-up user; the agent's program has this name. Without git there is no repository, and the row that needs it
-/// reports that.
+/// Creates all of them in the home of the made-up user; the agent's program has this name. Without git there is no
+/// repository, and the row that needs it reports that.
 pub(super) fn make(home: &Path, program: &str) -> io::Result<()> {
     let file = |name: &str, text: &str| -> io::Result<PathBuf> {
         let path = home.join(name);

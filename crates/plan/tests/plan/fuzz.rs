@@ -3,7 +3,7 @@
 use crate::scenarios::scenario;
 use crate::world::{FULL, Scribe, World, abs, layer, project, user};
 use belljar_contract::decode::{Fault, Faults, Kind, Node};
-use belljar_contract::{SandboxChoice, Diagnostic, EnvName, Harness, Sources};
+use belljar_contract::{Diagnostic, EnvName, Harness, SandboxChoice, Sources};
 use belljar_plan::{
     Compiler, DocumentError, DocumentText, HostFacts, Layer, ManifestError, Request, Scenario, Session,
     Staged, agent_under_test, parse, parse_document, parse_marketplace, parse_mcp_config, parse_session,

@@ -1,9 +1,9 @@
 //! A made-up host and a made-up agent.
 
 use belljar_contract::{
-    AbsPath, Access, AgentName, SandboxChoice, Assembly, Diagnostic, Digest, EnvName, FileContent, Harness,
-    HarnessProfile, Persisted, PersistedKind, PersonalFile, PlannedFile, ProfileEnv, Prompt, Purpose,
-    RecordedDirectory, SessionTuning, SharedEntry, Sources, TunedAgent, Wanted,
+    AbsPath, Access, AgentName, Assembly, Diagnostic, Digest, EnvName, FileContent, Harness, HarnessProfile,
+    Persisted, PersistedKind, PersonalFile, PlannedFile, ProfileEnv, Prompt, Purpose, RecordedDirectory,
+    SandboxChoice, SessionTuning, SharedEntry, Sources, TunedAgent, Wanted,
 };
 use belljar_plan::{
     Compiled, Compiler, ContentFact, HostFacts, Layer, LayerText, Manifest, PathFact, ProjectFacts,

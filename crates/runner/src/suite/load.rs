@@ -6,7 +6,7 @@ use super::scope::{self, Permit, Reading, Scope};
 use crate::environment::HostEnvironment;
 use crate::plan::planner::PlanningError;
 use belljar_contract::{
-    AbsPath, SandboxChoice, Diagnostic, Harness, HarnessProfile, LibraryName, PathUse, Sources, Usd, Wishes,
+    AbsPath, Diagnostic, Harness, HarnessProfile, LibraryName, PathUse, SandboxChoice, Sources, Usd, Wishes,
 };
 use belljar_plan::{
     DocumentError, DocumentText, McpEntry, PathText, PluginSource, Scenario, ScenarioFile, Session,

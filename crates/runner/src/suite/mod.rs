@@ -46,8 +46,8 @@ use crate::session::conversation::{ConversationRequest, ConversationTimes, Decid
 use crate::store::names::fresh_run_id;
 use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
-    AbsPath, AgentVersion, SandboxChoice, BackendKind, ConversationChoice, Workload, Event, HomeMode, Judgement,
-    MountSource, OsText, OsTextError, Plan, Run, RunName, SessionTuning,
+    AbsPath, AgentVersion, BackendKind, ConversationChoice, Event, HomeMode, Judgement, MountSource, OsText,
+    OsTextError, Plan, Run, RunName, SandboxChoice, SessionTuning, Workload,
 };
 use belljar_egress::proxy::{Mode, Reach};
 use belljar_plan::{OnUnanswered, PermissionParity, Staged, StagedError, agent_under_test, tuning};

@@ -286,6 +286,27 @@ fn podman_without_root_builds_the_same_and_a_limit_that_it_ignores_is_refused() 
     }
 }
 
+/// Podman keeps the directories of its first start: those of a check that ends must not become the user's.
+#[test]
+fn doctor_gives_podman_no_directory_of_its_own() {
+    require!(Podman, Root);
+    let stage = of_a_user();
+    let run = |program: &Path, args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).args(args);
+        command.current_dir(stage.path("project")).env_clear().envs(stage.environment());
+        command.env_remove("XDG_RUNTIME_DIR").env("BELLJAR_ENGINE", "podman");
+        run_within(&mut command, DEADLINE).unwrap()
+    };
+    let belljar = stage.path("belljar");
+    let doctor = run(&belljar, &["doctor", "--json"]);
+    assert!(doctor.stdout.contains("\"containers\""), "{doctor:?}");
+    run(&belljar, &["gc"]);
+    let info = run(Path::new("/usr/bin/podman"), &["info", "--format", "{{.Store.RunRoot}}"]);
+    assert_eq!(info.status.code(), Some(0), "{info:?}");
+    assert!(!info.stdout.contains("belljar"), "{info:?}");
+}
+
 #[test]
 fn changes_are_kept_aside_or_made_to_a_copy() {
     require!(Podman);

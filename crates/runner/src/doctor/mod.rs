@@ -148,12 +148,11 @@ fn guest(environment: &HostEnvironment, scratch: Option<&Path>) -> Checkup {
     }
 }
 
-/// The places of engines; a service that is started for the check leaves no file in belljar's own directories.
+/// The places of engines; a service that is started for the check leaves no file in belljar's own directories. Podman's own are
+/// the user's: it keeps the first ones that it is given, for every later call.
 fn places_of_its_own(environment: &HostEnvironment, scratch: Option<&Path>) -> EnginePlaces {
     let mut places = engine_places(environment);
     if let Some(scratch) = scratch.and_then(|path| AbsPath::new(path.join("run")).ok()) {
-        places.variables.retain(|(name, _)| name != "TMPDIR");
-        places.variables.push(("TMPDIR".into(), scratch.as_path().into()));
         places.runtime = scratch;
         places.service = ServiceEnd::WithCaller;
     }

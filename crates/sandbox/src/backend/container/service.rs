@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 
 /// It ends after this many seconds without a request.
 const IDLE_SECONDS: &str = "60";
+/// The same for one that serves a single command. Podman without root runs as a child of what is started here, which the kernel
+/// does not end with it.
+const IDLE_SECONDS_OF_ONE: &str = "5";
 /// How long it may take to begin.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The kernel takes no longer one.
@@ -79,7 +82,11 @@ pub(super) fn start(podman: &AbsPath, places: &EnginePlaces) -> Result<Engine, E
     let stderr = File::create(&log).map_err(|cause| make(&log, cause))?;
     // outside: podman-service
     let mut command = Command::new(podman.as_path());
-    command.args(["system", "service", "--time", IDLE_SECONDS]).arg(format!("unix://{socket}"));
+    let idle = match places.service {
+        ServiceEnd::WhenIdle => IDLE_SECONDS,
+        ServiceEnd::WithCaller => IDLE_SECONDS_OF_ONE,
+    };
+    command.args(["system", "service", "--time", idle]).arg(format!("unix://{socket}"));
     command.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     let handed = places.variables.iter().filter(|(name, _)| HANDED_ON.iter().any(|known| name == *known));
     command.envs(handed.map(|(name, value)| (name, value)));

@@ -108,6 +108,12 @@ pub(crate) fn lies_in(path: &str, directories: &[String]) -> bool {
     })
 }
 
+/// Whether a directory is at a path, or below it.
+pub(crate) fn lies_at_or_below(directory: &str, path: &str) -> bool {
+    let rest = directory.trim_matches('/').strip_prefix(path);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// The directories for results, and the other ones that the user sees.
 pub(crate) fn outputs(files: &FilesSeen) -> (Vec<String>, Vec<String>) {
     files

@@ -1,7 +1,7 @@
 //! Files that the scenario does not expect.
 
 use super::{Check, Key, check};
-use crate::files::{lies_in, listing};
+use crate::files::{lies_at_or_below, lies_in, listing};
 use crate::finding::Finding;
 use crate::run::Run;
 use crate::value::PathGlob;
@@ -22,8 +22,11 @@ impl Check for NoUnexpected {
             Ok(files) => files,
             Err(unknown) => return unknown,
         };
+        // A link in the place of a directory that the user sees would show any other in it.
+        let replaces = |path: &str| files.visible.iter().any(|directory| lies_at_or_below(directory, path));
         let new = files.after.keys().filter(|path| {
-            !files.before.contains_key(*path) && (files.visible.is_empty() || lies_in(path, &files.visible))
+            let seen = files.visible.is_empty() || lies_in(path, &files.visible) || replaces(path);
+            !files.before.contains_key(*path) && seen
         });
         let (expected, strays): (Vec<&String>, Vec<&String>) =
             new.partition(|path| self.0.0.iter().any(|glob| glob.fits(path)));

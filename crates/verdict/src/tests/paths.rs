@@ -30,6 +30,23 @@ fn with_links() -> Evidence {
     evidence
 }
 
+/// New files behind a link in the place of a directory that the user sees are not missed.
+#[test]
+fn a_link_in_the_place_of_a_visible_directory_is_unexpected() {
+    for (visible, replaced) in [("outputs", "outputs"), ("work/outputs", "work")] {
+        let mut evidence = left(&[], &[("zz/evil.sh", b"x")]);
+        let files = evidence.files.as_mut().unwrap();
+        files.visible = vec![visible.to_owned()];
+        assert_eq!(result(&json!({"no_unexpected_files": []}), &evidence).outcome, Outcome::Pass);
+        let files = evidence.files.as_mut().unwrap();
+        files.after.insert(replaced.to_owned(), link("zz"));
+        for expected in [json!([]), json!(["outputs/evil.sh"])] {
+            let check = json!({ "no_unexpected_files": expected });
+            assert_eq!(result(&check, &evidence).outcome, Outcome::Fail, "{check}");
+        }
+    }
+}
+
 #[test]
 fn a_link_is_followed_inside_and_nowhere_else() {
     for (path, outcome) in [

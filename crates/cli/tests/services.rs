@@ -142,7 +142,7 @@ fn programs_that_know_no_proxy_reach_what_is_allowed_and_nothing_else() {
     let script = format!("{curl} -o /dev/null -w '%{{http_code}}' http://evil.test:{port}/");
     let found = with_names(&stage, "evil.test", &["exec", "--yes", "--learn", "--", "sh", "-c", &script]);
     assert_eq!(found.stdout, "403");
-    assert!(found.stderr.contains(&format!("    + \"evil.test:{port}\",")), "{}", found.stderr);
+    assert!(found.stderr.contains(&format!("      \"evil.test:{port}\", # new\n")), "{}", found.stderr);
     assert_eq!(fs::read_to_string(stage.path("project/belljar.toml")).unwrap(), manifest);
 }
 

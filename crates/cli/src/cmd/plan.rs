@@ -2,9 +2,9 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    Envelope, Workload, ExitCode, LaunchArgument, OsText, Purpose, RootPart, Unmet, WorkspaceMode, visible,
+    AbsPath, Envelope, Workload, ExitCode, LaunchArgument, OsText, Purpose, RootPart, Unmet, WorkspaceMode, visible,
 };
-use belljar_report::{PlanPage, render_diagnostics, render_open, render_plan};
+use belljar_report::{PlanPage, render_diagnostics, render_open, render_plan, Style};
 use belljar_runner::{Agreements, Allowances, Planned, Planner, Standing, lowered, refused_limits, why};
 use serde_json::json;
 
@@ -78,19 +78,24 @@ fn run(args: &PlanArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
         output.envelope(&envelope);
         return Ok(ExitCode::Passed);
     }
+    output.result(&page(&planned, &planner.environment().home, &advice, output.out_style()));
+    Ok(ExitCode::Passed)
+}
+
+/// The page of a plan, with what was found on this machine.
+pub fn page(planned: &Planned, home: &AbsPath, advice: &[String], style: Style) -> String {
     let program = planned.program_found.as_ref().map(ToString::to_string);
     let page = PlanPage {
-        plan,
+        plan: &planned.compiled.plan,
         credential_found: planned.credential_found.as_deref(),
         upstream: planned.upstream.as_deref(),
         entering: &planned.entering,
         defaults: &planned.defaults,
         program_found: program.as_deref(),
-        home: &planner.environment().home,
-        advice: &advice,
+        home,
+        advice,
     };
-    output.result(&render_plan(&page, output.out_style()));
-    Ok(ExitCode::Passed)
+    render_plan(&page, style)
 }
 
 fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result<ExitCode, CliError> {

@@ -3,7 +3,6 @@ use super::scenario_options::{LastWord, TryOptions, failure, limit_time, print_r
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};
-use belljar_report::{PlanPage, render_plan};
 use belljar_runner::suite::{
     Conversation, ConversationName, Keep, Planning, Subject, Trial, TrialRequest, TrialUse, load_subject,
 };
@@ -189,17 +188,6 @@ fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCo
         output.envelope(&Envelope::new("skill", ExitCode::Passed, data));
         return Ok(ExitCode::Passed);
     }
-    let program = planned.program_found.as_ref().map(ToString::to_string);
-    let page = PlanPage {
-        plan,
-        credential_found: planned.credential_found.as_deref(),
-        program_found: program.as_deref(),
-        home: &environment.home,
-        upstream: planned.upstream.as_deref(),
-        entering: &planned.entering,
-        defaults: &planned.defaults,
-        advice: &[],
-    };
-    output.result(&render_plan(&page, output.out_style()));
+    output.result(&super::plan::page(&planned, &environment.home, &[], output.out_style()));
     Ok(ExitCode::Passed)
 }

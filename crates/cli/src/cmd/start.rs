@@ -8,7 +8,7 @@ use belljar_contract::{
     AgentName, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Event, ExitCode, ImageName,
     OsText, Purpose, RuleEffect, RunName, SandboxChoice, Workload, visible, visible_start,
 };
-use belljar_report::{PlanPage, changes, render_changes, render_diagnostics, render_open, render_plan};
+use belljar_report::{changes, render_changes, render_diagnostics, render_open};
 use belljar_runner::changes::KeptSummary;
 use belljar_runner::{
     Agreements, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Reach, Report, RunRequest,
@@ -238,25 +238,8 @@ fn show(planner: &Planner, planned: &Planned, output: &Output) {
         let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "started": false});
         output.envelope(&Envelope::new("plan", ExitCode::Passed, data));
     } else {
-        output.result(&page(planner, planned, output.out_style()));
+        output.result(&super::plan::page(planned, &planner.environment().home, &[], output.out_style()));
     }
-}
-
-fn page(planner: &Planner, planned: &Planned, style: belljar_report::Style) -> String {
-    let program = planned.program_found.as_ref().map(ToString::to_string);
-    render_plan(
-        &PlanPage {
-            plan: &planned.compiled.plan,
-            credential_found: planned.credential_found.as_deref(),
-            upstream: planned.upstream.as_deref(),
-            entering: &planned.entering,
-            defaults: &planned.defaults,
-            program_found: program.as_deref(),
-            home: &planner.environment().home,
-            advice: &[],
-        },
-        style,
-    )
 }
 
 /// What a project's manifest asks for is shown before the first run and whenever it has changed.
@@ -266,14 +249,15 @@ fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), Cl
     let style = output.err_style();
     match agreements.standing(plan).map_err(|error| CliError::from(error).into_launch())? {
         Standing::Agreed => return Ok(()),
-        Standing::Never => output.say(&page(planner, planned, style)),
+        Standing::Never => output.say(&super::plan::page(planned, &planner.environment().home, &[], style)),
         Standing::Changed(before) => {
             let differences = changes(&before.shown, &json!(plan));
             output.say(&format!("Since you agreed:\n{}", render_changes(&differences, style)));
         }
     }
-    output.say("A yes is kept until the plan changes; `belljar trust --revoke` takes it back.");
-    if !confirmed("Start this?", &instead(plan.digest())).map_err(CliError::into_launch)? {
+    let trust = named("trust", planned);
+    output.say(&format!("A yes is kept until the plan changes; `{trust} --revoke` takes it back."));
+    if !confirmed("Start this?", &instead(&trust, plan.digest())).map_err(CliError::into_launch)? {
         return Err(CliError::new(ExitCode::LaunchFailed, "not agreed to; nothing was started"));
     }
     agreements.agree(plan).map_err(|error| CliError::from(error).into_launch())?;
@@ -281,10 +265,15 @@ fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), Cl
 }
 
 /// What to do where there is no terminal to ask at.
-fn instead(digest: Digest) -> String {
+fn instead(trust: &str, digest: Digest) -> String {
     format!(
-        "`belljar trust` agrees once; `--agree-to {digest}` agrees to this plan, `--yes` to any, for this run"
+        "`{trust} --yes` agrees once; `--agree-to {digest}` agrees to this plan, `--yes` to any, for this run"
     )
+}
+
+/// A verb with the agent that is meant, to be typed.
+fn named(verb: &str, planned: &Planned) -> String {
+    super::changes::command(verb, planned.called.as_ref().map(AgentName::as_str), None)
 }
 
 /// Prints refused connections, each with the line that would allow it.
@@ -305,6 +294,11 @@ fn report_denied(denied: &[Denied], output: &Output) {
 /// The lines that would allow what was asked for. Whether it should be is for the user to say.
 fn proposal(planned: &Planned, needed: &[Destination]) -> String {
     let agent = &planned.compiled.plan.agent;
+    if needed.is_empty() && planned.compiled.plan.egress.rules.is_empty() {
+        return "belljar: without a rule in `egress.allow` there is no network and no log of what was asked for; \
+            allow one host, and `--learn` shows the others"
+            .to_owned();
+    }
     if needed.is_empty() {
         return "belljar: nothing was asked for that the rules do not allow".to_owned();
     }
@@ -318,7 +312,7 @@ fn proposal(planned: &Planned, needed: &[Destination]) -> String {
         text.push_str(&format!("      {:?},\n", rule.host.to_string()));
     }
     for destination in needed {
-        text.push_str(&format!("    + {:?},\n", destination.pattern()));
+        text.push_str(&format!("      {:?}, # new\n", destination.pattern()));
     }
     text.push_str("  ]");
     text

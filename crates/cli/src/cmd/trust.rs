@@ -5,7 +5,7 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, SandboxChoice, Envelope, ExitCode, Purpose, Wishes};
-use belljar_report::{Change, PlanPage, changes, render_changes, render_plan};
+use belljar_report::{Change, changes, render_changes};
 use belljar_runner::suite::{scenario_files, LoadError, TrialUse, load_scenario};
 use belljar_runner::{Agreements, Allowances, HostEnvironment, Planned, Planner, Standing};
 use serde_json::json;
@@ -173,20 +173,9 @@ fn suites_done(output: &Output, all: &[Wishes], standing: &str) -> ExitCode {
 }
 
 fn show(output: &Output, planned: &Planned, home: &AbsPath, standing: &str, differences: &[Change]) {
-    let plan = &planned.compiled.plan;
     let style = output.err_style();
     if standing == "not agreed to yet" {
-        let page = PlanPage {
-            plan,
-            credential_found: None,
-            upstream: None,
-            program_found: None,
-            entering: &planned.entering,
-            defaults: &planned.defaults,
-            home,
-            advice: &[],
-        };
-        output.say(&render_plan(&page, style));
+        output.say(&super::plan::page(planned, home, &[], style));
     } else if differences.is_empty() {
         output.say(
             "A literal value of the environment has changed; values are not kept, so it cannot be shown.",

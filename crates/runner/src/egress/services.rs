@@ -271,7 +271,7 @@ impl Sockets {
                 .filter_map(|listener| take(&listener.name))
                 .map(Into::into)
                 .collect(),
-            addresses: addresses,
+            addresses,
             resolver,
         });
         Self { names, model, ssh, proxy, addresses: open }

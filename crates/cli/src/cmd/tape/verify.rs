@@ -46,14 +46,15 @@ pub fn run(args: &TapeVerifyArgs, environment: &HostEnvironment, output: &Output
     for (path, opened) in opened {
         let found = opened.and_then(|opened| one(opened, environment, &consent));
         let (exit, row, text) = match found {
-            Ok(checked) => report(&checked),
+            Ok(checked) => report(&checked, &environment.shown(path)),
             Err(error) => {
                 let line = error.line();
                 (error.exit(), json!({"error": line}), format!("  {}\n", visible(&line)))
             }
         };
         if !output.json {
-            let word = if exit == ExitCode::Passed { "fine" } else { exit.meaning() };
+            let word = if exit == ExitCode::Failed { "stale or private" } else { exit.meaning() };
+            let word = if exit == ExitCode::Passed { "fine" } else { word };
             output.result(&format!("{}: {word}\n{text}", environment.shown(path)));
         }
         let mut row = row;
@@ -112,7 +113,8 @@ fn one(
     Ok(CheckedTape { contradiction, changed, private, values })
 }
 
-fn report(checked: &CheckedTape) -> (ExitCode, Value, String) {
+/// `shown` is the tape's path, to be typed.
+fn report(checked: &CheckedTape, shown: &str) -> (ExitCode, Value, String) {
     let CheckedTape { contradiction, changed, private, values } = checked;
     let clean = changed.is_empty() && private.is_empty() && values.found.is_empty();
     let exit = match (contradiction, clean, values.unchecked) {
@@ -145,10 +147,10 @@ fn report(checked: &CheckedTape) -> (ExitCode, Value, String) {
         ));
     }
     if !changed.is_empty() {
-        text.push_str("  `belljar tape refresh` records it again\n");
+        text.push_str(&format!("  `belljar tape refresh {shown}` records it again\n"));
     }
     if !private.is_empty() {
-        text.push_str("  `belljar tape scrub` takes out what can be replaced\n");
+        text.push_str(&format!("  `belljar tape scrub {shown}` takes out what can be replaced\n"));
     }
     (
         exit,

@@ -146,7 +146,7 @@ impl Scene {
             ("rust", text(agents.rust)),
             ("credential", credential.clone()),
             ("side", side.to_owned()),
-            ("login", files.login),
+            ("login_file", files.login),
             ("instructions", files.instructions),
             ("own_instructions", files.own_instructions),
             ("settings", files.settings),

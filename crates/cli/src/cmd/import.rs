@@ -31,10 +31,10 @@ fn about() -> String {
 
 fn long_about() -> String {
     format!(
-        "{}\n\nThe file of that name in your home, when there is one, is the base; the one you name lies on top. \
-         What means something else in belljar is said in comments and on standard error. Of a cassette of \
-         cowork-harness the recorded scenario is written, NAME.yaml; it has no exchanges with the model, so no \
-         tape can be made of it. A file that is there is never overwritten.",
+        "{}\n\nA file of that name in your home is the base, and the named one overrides it. What behaves \
+         differently in belljar is noted in comments and on standard error. From a cassette of cowork-harness \
+         the recorded scenario is written, NAME.yaml; a cassette has no exchanges with the model, so it cannot \
+         become a tape. An existing file is never overwritten.",
         about()
     )
 }

@@ -30,8 +30,8 @@ fn long_about() -> String {
     format!(
         "Start an agent in its sandbox\n\n\
          The agent speaks to its model through a gateway outside, which holds the credential: {API_KEY_VARIABLE}, \
-         {TOKEN_VARIABLE}, or the login of `{LOGIN_PROGRAM}`, whichever is there first. {BASE_URL_VARIABLE} names \
-         another model's host. belljar ends with the agent's own status; 125 means that the sandbox could not be \
+         {TOKEN_VARIABLE}, or the login of `{LOGIN_PROGRAM}`, in this order. {BASE_URL_VARIABLE} names \
+         another model's host. belljar exits with the agent's own status; 125 means that the sandbox could not be \
          built."
     )
 }

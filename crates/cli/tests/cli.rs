@@ -20,6 +20,7 @@ mod forged_tapes;
 mod guard;
 mod help;
 mod hostile;
+mod in_use;
 mod inputs;
 mod interrupted;
 mod kill_points;

@@ -16,8 +16,8 @@ pub use belljar_class::{
     git_settings, redirected,
 };
 pub use workspace::{
-    Applied, ApplyMode, ApplyRequest, BothChanged, BranchRequest, Branched, Carried, Change, ChangeKind,
-    Changes, Consent, CopiedTree, CopyError, Created, CreatedSince, Discarded, Kept, KeptChanges,
+    Applied, ApplyMode, ApplyRequest, BothChanged, BranchRequest, BranchUse, Branched, Carried, Change,
+    ChangeKind, Changes, Consent, CopiedTree, CopyError, Created, CreatedSince, Discarded, Kept, KeptChanges,
     KeptRepository, LayersError, NewBranch, NewCommit, ObjectId, OnConflict, Overlay, Presence, Protected,
     ProtectedKind, Recovered, Recovery, RefChange, RefValue, Refused, RefusedBecause, RepositoryChanges,
     RepositoryWatch, Scan, ScanError, Selection, Shows, Side, SideContent, Since, UNFINISHED, Unmerged,

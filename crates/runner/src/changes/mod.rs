@@ -14,10 +14,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 pub use belljar_sandbox::{
-    Applied, ApplyMode, ApplyRequest, BothChanged, BranchRequest, Branched, Carried, Change, ChangeKind,
-    Class, Consent, Discarded, EntryKind, KeptChanges, KeptRepository, NewBranch, NewCommit, OnConflict,
-    Presence, Recovered, RefChange, RefValue, Refused, RefusedBecause, RepositoryChanges, Selection,
-    Unmerged, Unseen, bad_branch, short_ref,
+    Applied, ApplyMode, ApplyRequest, BothChanged, BranchRequest, BranchUse, Branched, Carried, Change,
+    ChangeKind, Class, Consent, Discarded, EntryKind, KeptChanges, KeptRepository, NewBranch, NewCommit,
+    OnConflict, Presence, Recovered, RefChange, RefValue, Refused, RefusedBecause, RepositoryChanges,
+    Selection, Unmerged, Unseen, bad_branch, short_ref,
 };
 
 /// The longest part of a file that is compared.

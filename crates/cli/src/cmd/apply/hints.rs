@@ -27,7 +27,9 @@ pub fn print(done: &Applied, found: &KeptChanges, options: &Options, output: &Ou
         ));
     }
     let proposals = done.refused.iter().filter_map(|refused| {
-        let RefusedBecause::Moved { name } = &refused.why else { return None };
+        let (RefusedBecause::Moved { name } | RefusedBecause::InUse { name, .. }) = &refused.why else {
+            return None;
+        };
         proposed(found, name, &refused.path, options)
     });
     for proposal in proposals.take(PROPOSALS) {

@@ -3,8 +3,8 @@
 use super::{Options, shown};
 use belljar_contract::visible;
 use belljar_runner::changes::{
-    BothChanged, Carried, Change, ChangeKind, Class, KeptRepository, Presence, RefChange, RefValue, Refused,
-    RefusedBecause, RepositoryChanges, Unmerged, short_ref,
+    BothChanged, BranchUse, Carried, Change, ChangeKind, Class, KeptRepository, Presence, RefChange,
+    RefValue, Refused, RefusedBecause, RepositoryChanges, Unmerged, short_ref,
 };
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -224,6 +224,15 @@ pub fn reason(refused: &Refused, options: &Options) -> String {
                 RefValue::Symbolic(target) => shown(Path::new(short_ref(target))),
             };
             format!("you have left {head} since the run began; `git switch` back to it, then apply")
+        }
+        RefusedBecause::InUse { name, place, how } => {
+            let how = match how {
+                BranchUse::CheckedOut => "is checked out",
+                BranchUse::Rebased => "is being rebased",
+                BranchUse::Bisected => "is being bisected",
+            };
+            let place = if place.as_os_str().is_empty() { "the project".to_owned() } else { shown(place) };
+            format!("{} {how} in {place}", shown(Path::new(short_ref(name))))
         }
         RefusedBecause::Incomplete { missing } => {
             format!("new commits lead to {missing}, which is not there")

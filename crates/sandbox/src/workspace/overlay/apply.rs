@@ -105,6 +105,17 @@ pub struct Refused {
     pub why: RefusedBecause,
 }
 
+/// What a work tree uses a branch for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BranchUse {
+    /// Its HEAD is this branch.
+    CheckedOut,
+    /// An unfinished rebase moves it in the end.
+    Rebased,
+    /// An unfinished bisection returns to it.
+    Bisected,
+}
+
 /// Why a change was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefusedBecause {
@@ -126,6 +137,15 @@ pub enum RefusedBecause {
     Elsewhere {
         /// What was checked out.
         head: RefValue,
+    },
+    /// A work tree has this branch in use, and its index and files are not written with it.
+    InUse {
+        /// Its whole name.
+        name: Vec<u8>,
+        /// The work tree, from the project; empty for the project itself.
+        place: PathBuf,
+        /// What it is used for.
+        how: BranchUse,
     },
     /// Commits need an object that is missing.
     Incomplete {

@@ -31,7 +31,9 @@ use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, is_superuser};
 use belljar_sys::overlay::{OverlayError, OverlaySpec};
 
-pub use apply::{Applied, ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, Selection};
+pub use apply::{
+    Applied, ApplyMode, ApplyRequest, BranchUse, Consent, OnConflict, Refused, RefusedBecause, Selection,
+};
 pub use changes::{Change, ChangeKind, Changes};
 pub use discard::Discarded;
 pub use group::{BranchRequest, Branched, NewBranch};

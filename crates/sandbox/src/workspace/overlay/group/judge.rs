@@ -23,6 +23,7 @@ impl Group<'_> {
             }
             refused.extend(self.moved(found));
             refused.extend(self.excluded(found));
+            refused.extend(self.in_use(found));
             refused.extend(self.elsewhere(found, sorted));
         }
         refused.extend(self.needs_others(held));
@@ -172,7 +173,8 @@ impl Group<'_> {
 
     /// Whether the refs and the indexes are still those that were looked at.
     pub(super) fn unchanged(&self) -> Result<(), Stopped> {
-        for Found { repository, states, .. } in self.opened.with(self.at) {
+        for found in self.opened.with(self.at) {
+            let Found { repository, states, .. } = found;
             let layers = &self.opened.layers[repository.tree];
             let files = InProject { layers, shared: &repository.git };
             let stopped = |path: PathBuf| Stopped {
@@ -182,6 +184,10 @@ impl Group<'_> {
             };
             if Refs::read(&files, &repository.own) != states.now {
                 return Err(stopped(PathBuf::from("refs")));
+            }
+            // A bisection that begins changes no ref.
+            if let Some(Refused { why, .. }) = self.in_use(found).into_iter().next() {
+                return Err(Stopped { why, ..stopped(PathBuf::from("refs")) });
             }
             let hash = states.hash;
             let is_changed = |tree: &&TreeState| {

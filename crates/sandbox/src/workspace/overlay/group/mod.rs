@@ -2,6 +2,7 @@
 //! applied together or not at all.
 
 mod branch;
+mod in_use;
 mod judge;
 mod members;
 mod objects;

@@ -141,15 +141,33 @@ impl Repository {
         }
     }
 
-    /// Where the files of its main work tree lie in the project.
-    fn main_tree(&self, overlays: &[Overlay], layers: &[Layers]) -> Option<PathBuf> {
+    /// A setting of its main work tree: `Some(None)` where it stands without a value.
+    fn setting(&self, layers: &[Layers], key: &str) -> Option<Option<Vec<u8>>> {
         let files = self.files(layers);
-        let stated = ["config.worktree", "config"].iter().find_map(|name| {
+        ["config.worktree", "config"].iter().find_map(|name| {
             let text = files.read(Path::new(name), LARGEST_CONFIG).ok()??;
             let settings = git_settings(&text);
-            settings.iter().rfind(|setting| setting.is("core", "worktree"))?.value.clone()
-        });
-        match stated {
+            settings.iter().rfind(|setting| setting.is("core", key)).map(|setting| setting.value.clone())
+        })
+    }
+
+    /// Whether it has no main work tree.
+    pub(super) fn is_bare(&self, overlays: &[Overlay], layers: &[Layers]) -> bool {
+        match self.setting(layers, "bare") {
+            Some(None) => true,
+            Some(Some(value)) => {
+                [&b"true"[..], b"yes", b"on", b"1"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
+            }
+            None => {
+                let git = overlays[self.tree].lower.join(&self.git);
+                git.file_name() != Some(OsStr::new(".git")) && self.setting(layers, "worktree").is_none()
+            }
+        }
+    }
+
+    /// Where the files of its main work tree lie in the project.
+    fn main_tree(&self, overlays: &[Overlay], layers: &[Layers]) -> Option<PathBuf> {
+        match self.setting(layers, "worktree").flatten() {
             Some(stated) => self.in_project(overlays, Path::new(OsStr::from_bytes(&stated))),
             None if self.tree == 0 && self.git.file_name() == Some(OsStr::new(".git")) => {
                 self.git.parent().map(Path::to_owned)
@@ -158,15 +176,36 @@ impl Repository {
         }
     }
 
+    /// Where the files of a work tree are, in the project or not, by its git directory below the shared one.
+    pub(super) fn work_tree(&self, overlays: &[Overlay], layers: &[Layers], own: &Path) -> Option<PathBuf> {
+        if !own.as_os_str().is_empty() {
+            return Some(self.place(overlays, &self.stated_by(layers, own)?));
+        }
+        match self.setting(layers, "worktree").flatten() {
+            Some(stated) => Some(self.place(overlays, Path::new(OsStr::from_bytes(&stated)))),
+            None => Some(self.place(overlays, Path::new(".."))),
+        }
+    }
+
     /// Where the files of a linked work tree lie in the project, by its git directory below the shared one.
     pub(super) fn linked_tree(&self, overlays: &[Overlay], layers: &[Layers], own: &Path) -> Option<PathBuf> {
+        self.in_project(overlays, &self.stated_by(layers, own)?)
+    }
+
+    /// The work tree that a git directory of a linked one names.
+    fn stated_by(&self, layers: &[Layers], own: &Path) -> Option<PathBuf> {
         let text = self.files(layers).read(&own.join("gitdir"), 16 << 10).ok()??;
         let stated = own.join(OsStr::from_bytes(text.trim_ascii_end()));
-        self.in_project(overlays, stated.parent()?)
+        stated.parent().map(Path::to_owned)
     }
 
     /// A path that a file of the git directory states, as one of the project.
     fn in_project(&self, overlays: &[Overlay], stated: &Path) -> Option<PathBuf> {
+        self.place(overlays, stated).strip_prefix(&overlays[0].lower).ok().map(Path::to_owned)
+    }
+
+    /// A path that a file of the git directory states.
+    fn place(&self, overlays: &[Overlay], stated: &Path) -> PathBuf {
         let mut out = PathBuf::new();
         for part in overlays[self.tree].lower.join(&self.git).join(stated).components() {
             match part {
@@ -177,7 +216,7 @@ impl Repository {
                 Component::RootDir | Component::Prefix(_) | Component::Normal(_) => out.push(part),
             }
         }
-        out.strip_prefix(&overlays[0].lower).ok().map(Path::to_owned)
+        out
     }
 
     /// The file of a ref, in its tree.

@@ -50,3 +50,45 @@ fn an_entry_of_the_user_in_a_directory_that_goes_is_predicted() {
         }
     }
 }
+
+/// Something on the way to a file is a link or a file of the user's, or becomes a directory only with a commit.
+#[test]
+fn what_is_in_the_way_is_predicted() {
+    require!(Bwrap, Git);
+    let to_link = "mv d real; ln -s real d";
+    let commit = "git add -A; git commit -qm agent";
+    let dir = "rm x; mkdir x; echo new > x/in";
+    let cases = [
+        ("echo new > d/new", to_link, "not applied: d/new: `d` is a link now\n"),
+        (&format!("echo new > d/new; {commit}"), to_link, "not applied: d/new: `d` is a link now\n"),
+        ("echo new > d/new", "rm -r d; echo mine > d", "not applied: d/new: `d` was not applied\n"),
+        (dir, "echo mine >> x", "not applied: x/in: `x` was not applied\n"),
+        // The commit has a file where the directory is.
+        (&format!("echo two >> x; git commit -qam agent; {dir}"), "true", ""),
+        (
+            &format!("echo two >> x; git commit -qam agent; {dir}"),
+            "echo mine >> x",
+            "not applied: x/in: `x` was not applied\n",
+        ),
+    ];
+    for mode in ["overlay", "copy"] {
+        for (agent, user, reason) in cases {
+            let when = format!("{mode}, {agent}, {user}");
+            let stage = repository(mode);
+            let project = stage.path("project");
+            stage.write("project/d/a", "one\n");
+            stage.write("project/x", "one\n");
+            git(&project, &["add", "."]);
+            git(&project, &["commit", "-qm", "more"]);
+            exec(&stage, agent);
+            sh(&project, user);
+            let dry = stage.run(&["apply", "--dry-run"]);
+            let done = stage.run(&["apply"]);
+            assert_eq!(dry.stdout.replace("would apply ", "applied "), done.stdout, "{when}: {done:?}");
+            assert_eq!((&dry.stderr, dry.status.code()), (&done.stderr, done.status.code()), "{when}");
+            assert!(done.stderr.contains(reason), "{when}: {done:?}");
+            assert_eq!(done.status.code(), Some(i32::from(!reason.is_empty())), "{when}: {done:?}");
+            assert_eq!(project.join("x/in").exists(), reason.is_empty(), "{when}: {done:?}");
+        }
+    }
+}

@@ -81,7 +81,7 @@ fn a_link_of_the_agent_does_not_lead_the_next_change_out() {
     // Inside, a directory of that name can only be had by removing the link.
     project.edit("rm way; mkdir way; echo evil > way/victim");
     let applied = project.apply(&Selection::Paths(paths(&["way/victim"])), &yes_to(&["way/victim"]));
-    assert_eq!(applied.refused[0].why, RefusedBecause::NotBelow);
+    assert_eq!(applied.refused[0].why, RefusedBecause::LinkAbove { link: "way".into() });
     assert_eq!(listing(&project.outside()), [] as [String; 0]);
 }
 

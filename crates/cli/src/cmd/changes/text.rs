@@ -253,7 +253,10 @@ pub fn reason(refused: &Refused, options: &Options) -> String {
         }
         RefusedBecause::Unseen => "it cannot be read; it can only be discarded".to_owned(),
         RefusedBecause::Unmerged { why } => format!("{CHANGED}, and {}", unmerged(*why)),
-        RefusedBecause::NotBelow => "a directory on the way leads out of the project".to_owned(),
+        RefusedBecause::LinkAbove { link } => format!("`{}` is a link now", shown(link)),
+        RefusedBecause::NotBelow => {
+            "a directory on the way changed meanwhile, or is on another file system".to_owned()
+        }
         RefusedBecause::NeedsParent { parent } => format!("`{}` was not applied", shown(parent)),
         RefusedBecause::Failed { errno } => std::io::Error::from_raw_os_error(*errno).to_string(),
     }

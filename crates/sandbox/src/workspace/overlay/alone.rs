@@ -14,7 +14,7 @@ use belljar_sys::beneath::{Kind, Status};
 
 use super::apply::{
     Applied, ApplyMode, ApplyRequest, OnConflict, Refused, RefusedBecause, emptied, failed, place_failed,
-    removes,
+    removes, way_to,
 };
 use super::changes::{Change, ChangeKind, compare};
 use super::discard::{forget, forget_deletion};
@@ -45,14 +45,15 @@ impl Overlay {
     ) -> Result<Applied, LayersError> {
         let layers = self.open()?;
         let changes = compare(&layers).changes;
-        self.apply_changes(&layers, &changes, request, stop)
+        self.apply_changes(&layers, &changes, &BTreeSet::new(), request, stop)
     }
 
-    /// The same with some of the changes.
+    /// The same with some of the changes. `made` are directories that the project has by then.
     pub(super) fn apply_changes(
         &self,
         layers: &Layers,
         changes: &[Change],
+        made: &BTreeSet<PathBuf>,
         request: &ApplyRequest<'_>,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<Applied, LayersError> {
@@ -60,7 +61,7 @@ impl Overlay {
         let merging = Merging::new(self, layers, &bases);
         let mut work =
             Applying { layers, request, out: Applied::default(), modes: Vec::new(), written: Vec::new() };
-        let tasks = work.choose(changes, &bases, &merging);
+        let tasks = work.choose(changes, made, &bases, &merging);
         if request.mode == ApplyMode::DryRun {
             let path = |task: &Task<'_>| task.change.path.clone();
             work.out.applied = tasks.iter().map(path).collect();
@@ -137,6 +138,7 @@ impl Applying<'_> {
     fn choose<'changes>(
         &mut self,
         changes: &'changes [Change],
+        made: &BTreeSet<PathBuf>,
         bases: &Bases,
         merging: &Merging<'_>,
     ) -> Vec<Task<'changes>> {
@@ -152,10 +154,20 @@ impl Applying<'_> {
             wanted.extend(above.filter(|change| new(change)).map(|change| (change.path.as_path(), change)));
             wanted.insert(&change.path, change);
         }
-        let mut tasks = Vec::new();
+        let (mut tasks, mut made) = (Vec::new(), made.clone());
+        // A directory comes before what is in it.
         for (path, change) in wanted {
-            match self.check(change, bases, merging) {
-                Ok((before, merged)) => tasks.push(Task { change, before, merged }),
+            let checked = self.check(change, bases, merging).and_then(|checked| {
+                way_to(self.layers, path, &|above| made.contains(above))?;
+                Ok(checked)
+            });
+            match checked {
+                Ok((before, merged)) => {
+                    if change.entry == EntryKind::Directory && change.kind != ChangeKind::Deleted {
+                        made.insert(path.to_owned());
+                    }
+                    tasks.push(Task { change, before, merged });
+                }
                 Err(why) => self.refuse(path, why),
             }
         }
@@ -269,11 +281,10 @@ impl Applying<'_> {
     fn placing<'path>(&self, path: &'path Path) -> Result<Placing<'path>, RefusedBecause> {
         match self.layers.lower.parent(path) {
             Ok((parent, name)) => Ok(Placing::new(parent, name)),
-            Err(Errno::NOENT) => {
-                let parent = path.parent().unwrap_or(Path::new("")).to_owned();
-                Err(RefusedBecause::NeedsParent { parent })
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                way_to(self.layers, path, &|_| false)?;
+                Err(RefusedBecause::NotBelow)
             }
-            Err(Errno::NOTDIR) => Err(RefusedBecause::NotBelow),
             Err(cause) => Err(failed(cause)),
         }
     }

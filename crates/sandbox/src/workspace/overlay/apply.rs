@@ -191,7 +191,12 @@ pub enum RefusedBecause {
     Locked,
     /// An object of git that does not hold what its name says.
     Unsound,
-    /// A directory on the way is a link now, or leads out.
+    /// A directory on the way is a link now.
+    LinkAbove {
+        /// The link.
+        link: PathBuf,
+    },
+    /// A directory on the way changed while it was written, or is on another file system.
     NotBelow,
     /// A directory above it was not made.
     NeedsParent {
@@ -240,6 +245,24 @@ pub(super) fn removes(kind: ChangeKind) -> bool {
         ChangeKind::Deleted | ChangeKind::TypeChanged => true,
         ChangeKind::Added | ChangeKind::Modified | ChangeKind::ModeChanged => false,
     }
+}
+
+/// Whether the directories on the way to a change are there, or `made` by an apply; the first that is not, otherwise.
+pub(super) fn way_to(
+    layers: &Layers,
+    path: &Path,
+    made: &dyn Fn(&Path) -> bool,
+) -> Result<(), RefusedBecause> {
+    let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
+    above.reverse();
+    for above in above.into_iter().filter(|above| !made(above)) {
+        match layers.lower.status(above).map_err(failed)?.map(|now| now.kind) {
+            Some(Kind::Directory) => {}
+            Some(Kind::Symlink) => return Err(RefusedBecause::LinkAbove { link: above.to_owned() }),
+            Some(_) | None => return Err(RefusedBecause::NeedsParent { parent: above.to_owned() }),
+        }
+    }
+    Ok(())
 }
 
 /// Whether a directory that is to go is empty once `going` has gone; of anything else nothing stays.

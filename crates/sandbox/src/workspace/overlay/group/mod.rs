@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_sys::beneath::{Kind, Status};
 
-use super::apply::{Applied, ApplyMode, ApplyRequest, Refused, RefusedBecause, emptied, removes};
+use super::apply::{Applied, ApplyMode, ApplyRequest, Refused, RefusedBecause, emptied, removes, way_to};
 use super::changes::{Change, ChangeKind};
 use super::discard::{forget, forget_deletion, uncover, uncover_refs};
 use super::kept::{Found, Kept, Opened, Sorted};
@@ -139,6 +139,7 @@ impl Group<'_> {
                 Err(why) => refused.push(Refused { path: self.kept.outer(tree, &change.path), why }),
             }
         }
+        refused.extend(self.no_way_to(&members, &out.applied));
         let stay = directories_that_stay(self.opened, &mut members, &out.applied);
         let stays = |member: &Member| Refused { path: self.outer(member), why: RefusedBecause::ChangedSince };
         let stops = |member: &&Member| member.change.kind == ChangeKind::TypeChanged && !member.along;
@@ -161,6 +162,22 @@ impl Group<'_> {
         }
         scratch.extend(refs);
         Ready { members, objects, sound, spent: scratch, refs: refs_steps, locks }
+    }
+
+    /// Members that cannot be written because something on the way is not a directory. Directories that are missing are made.
+    fn no_way_to(&self, members: &[Member], applied: &[PathBuf]) -> Vec<Refused> {
+        let changed = members.iter().map(|member| (member.tree, member.change.path.as_path()));
+        let changed: BTreeSet<(usize, &Path)> =
+            changed.chain(applied.iter().map(|path| (0, path.as_path()))).collect();
+        let blocked = |member: &Member| {
+            let Member { tree, change, .. } = member;
+            let layers = &self.opened.layers[*tree];
+            let is_missing = |path: &Path| matches!(layers.lower.status(path), Ok(None));
+            let made = |above: &Path| changed.contains(&(*tree, above)) || is_missing(above);
+            let why = way_to(layers, &change.path, &made).err()?;
+            Some(Refused { path: self.outer(member), why })
+        };
+        members.iter().filter_map(blocked).collect()
     }
 
     /// Writes it; whether that was done.

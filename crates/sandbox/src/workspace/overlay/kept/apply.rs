@@ -8,7 +8,8 @@ use crate::workspace::overlay::LayersError;
 use crate::workspace::overlay::apply::{
     Applied, ApplyMode, ApplyRequest, Refused, RefusedBecause, Selection, removes,
 };
-use crate::workspace::overlay::changes::{Change, Changes};
+use crate::workspace::overlay::changes::{Change, ChangeKind, Changes};
+use belljar_class::EntryKind;
 
 /// What belongs to a repository, each with its tree.
 #[derive(Default)]
@@ -45,9 +46,13 @@ impl Kept {
         let mut sorted: Vec<Option<Sorted>> = (0..opened.repositories.len())
             .map(|at| self.wants(&opened, at, request.selection).then(Sorted::default))
             .collect();
+        let mut late: Vec<Vec<Change>> = Vec::new();
         for tree in 0..self.overlays.len() {
             let alone = sort(&opened, tree, &mut sorted);
             let alone = go_along(alone, &mut sorted, tree);
+            let (below, alone): (Vec<Change>, Vec<Change>) =
+                alone.into_iter().partition(|change| needs_group(change, &sorted, tree));
+            late.push(below);
             self.apply_alone(&opened, request, tree, &alone, stop, &mut out)?;
             stay(self, tree, &mut sorted, &mut out);
         }
@@ -63,6 +68,11 @@ impl Kept {
             }
             if !sorted.is_empty() && !self.apply_group(&opened, request, at, sorted, &held, &mut out)? {
                 held.insert(at);
+            }
+        }
+        for (tree, below) in late.iter().enumerate() {
+            if !out.stopped && !below.is_empty() {
+                self.apply_alone(&opened, request, tree, below, stop, &mut out)?;
             }
         }
         if request.mode == ApplyMode::Write {
@@ -90,7 +100,8 @@ impl Kept {
         };
         let consent = self.own_consent(tree, request.consent);
         let own = ApplyRequest { selection: &selection, consent: &consent, ..request.clone() };
-        let done = self.overlays[tree].apply_changes(&opened.layers[tree], alone, &own, stop)?;
+        let made = self.inner(tree, &out.applied.iter().cloned().collect());
+        let done = self.overlays[tree].apply_changes(&opened.layers[tree], alone, &made, &own, stop)?;
         out.applied.extend(done.applied.iter().map(|path| self.outer(tree, path)));
         out.merged.extend(done.merged.iter().map(|path| self.outer(tree, path)));
         let outer = |refused: Refused| Refused { path: self.outer(tree, &refused.path), ..refused };
@@ -164,6 +175,17 @@ fn go_along(alone: Vec<Change>, sorted: &mut [Option<Sorted>], tree: usize) -> V
         }
     }
     out
+}
+
+/// Whether a change lies in a directory that a repository has a file in place of: it is written after that one.
+fn needs_group(change: &Change, sorted: &[Option<Sorted>], tree: usize) -> bool {
+    let makes_directory = |above: &Change| {
+        above.kind == ChangeKind::TypeChanged
+            && above.entry == EntryKind::Directory
+            && change.path.starts_with(&above.path)
+    };
+    let groups = sorted.iter().flatten().flat_map(|own| &own.group);
+    groups.into_iter().any(|(of, above)| *of == tree && makes_directory(above))
 }
 
 /// Directories stay where something in them does.

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::moved::{self, Step};
 use super::object::{Commit, ObjectError, ObjectId, ObjectKind, TreeMode, tree_entries};
 use super::refs::{RefValue, Refs};
 use super::store::Objects;
@@ -113,7 +114,7 @@ pub(super) fn compare(
     let known_tips: HashSet<ObjectId> = old.iter().copied().collect();
     let unknown = |change: &RefChange| {
         let mut targets = targets(change, after);
-        targets.retain(|id| !known_tips.contains(id));
+        targets.retain(|id| !known_tips.contains(id) || moved::is_replacement(&change.name));
         targets
     };
     let targets: Vec<Vec<ObjectId>> = changes.iter().map(unknown).collect();
@@ -134,7 +135,8 @@ pub(super) fn compare(
             return changes;
         }
     };
-    let mut carried = Carrying { history: &history, known, entries: 0, of: HashMap::new() };
+    let mut carried =
+        Carrying { history: &history, known, entries: 0, of: HashMap::new(), between: HashMap::new() };
     for (change, targets) in changes.iter_mut().zip(&targets) {
         let tips: Vec<ObjectId> = targets.iter().filter_map(|id| objects.peeled(id).ok()?).collect();
         let own = history.within(&tips, &new);
@@ -144,6 +146,13 @@ pub(super) fn compare(
                 Ok(found) => change.class.extend(found),
                 Err(error) => change.unread = Some(format!("the commit {}: {error}", id.short())),
             }
+        }
+        let steps = moved::steps(change, (before, after), objects);
+        let between = steps.and_then(|steps| steps.into_iter().map(|step| carried.of_step(step)).collect());
+        let between: Result<Vec<Vec<Carried>>, ObjectError> = between;
+        match between {
+            Ok(found) => change.class.extend(found.into_iter().flatten()),
+            Err(error) => _ = change.unread.get_or_insert_with(|| error.to_string()),
         }
         change.class.sort_by(|one, other| one.path.cmp(&other.path));
         change.class.dedup_by(|one, other| one.path == other.path);
@@ -360,9 +369,26 @@ struct Carrying<'a> {
     known: &'a ClassContext<'a>,
     entries: usize,
     of: HashMap<ObjectId, Vec<Carried>>,
+    between: HashMap<Step, Vec<Carried>>,
 }
 
 impl Carrying<'_> {
+    /// The paths of the class that differ between two commits, whatever commits lie between them.
+    fn of_step(&mut self, step: Step) -> Result<Vec<Carried>, ObjectError> {
+        if let Some(known) = self.between.get(&step) {
+            return Ok(known.clone());
+        }
+        let (before, after) = step;
+        let objects = self.history.objects;
+        let base = before.map(|before| objects.commit(&before)).transpose()?.map(|commit| commit.tree);
+        let (mut out, at) = (Vec::new(), self.known.at);
+        self.trees(base, objects.commit(&after)?.tree, at, &mut |path, _id, class| {
+            out.push(Carried { path, class, commit: Some(after) });
+        })?;
+        self.between.insert(step, out.clone());
+        Ok(out)
+    }
+
     fn of_commit(&mut self, id: &ObjectId) -> Result<Vec<Carried>, ObjectError> {
         if let Some(known) = self.of.get(id) {
             return Ok(known.clone());

@@ -7,6 +7,7 @@ mod branch_name;
 mod history;
 pub mod index;
 mod lost;
+mod moved;
 mod object;
 mod packed;
 mod refs;

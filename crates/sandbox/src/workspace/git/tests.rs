@@ -6,7 +6,7 @@ use super::*;
 use std::fs;
 use std::process::Command;
 
-fn git(directory: &Path, arguments: &[&str]) -> String {
+pub(super) fn git(directory: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new("git");
     command.args(["-c", "user.name=U", "-c", "user.email=u@x", "-c", "gc.auto=0"]).args(arguments);
     command
@@ -18,7 +18,7 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
     String::from_utf8(found.stdout).unwrap().trim().to_owned()
 }
 
-fn objects_of(repository: &Path) -> Objects {
+pub(super) fn objects_of(repository: &Path) -> Objects {
     let directory = Directory::open(&repository.join(".git")).unwrap();
     let hash = hash_length(&PlainFiles(&directory)).unwrap();
     objects(Some(&directory), None, hash)

@@ -6,6 +6,7 @@
 use crate::stage::Stage;
 use belljar_testkit::require;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -269,6 +270,29 @@ fn apply_leaves_nothing_unfinished_whenever_it_is_ended() {
         }
     }
     assert!(left > 0, "no moment was a bad one");
+}
+
+/// A signal that belljar was started with as ignored stays so, as under `nohup`.
+#[test]
+fn an_ignored_signal_stays_ignored() {
+    require!(Bwrap);
+    let stage = Stage::with("[agents.a]\nworkspace = \"overlay\"\n");
+    for signal in ["HUP", "INT"] {
+        let belljar = env!("CARGO_BIN_EXE_belljar");
+        let script = format!("trap '' {signal}; exec {belljar} exec --yes a -- cat");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).current_dir(stage.path("project")).env_clear();
+        command.envs(stage.environment()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"ready\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap();
+        drop(stdin);
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{signal}");
+    }
 }
 
 /// Names that tell when anything below a directory was made, written or replaced.

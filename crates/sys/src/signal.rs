@@ -78,6 +78,20 @@ pub(crate) fn block_all() -> Result<SignalSet, Errno> {
     if code == 0 { Ok(SignalSet(before)) } else { Err(Errno::from_raw_os_error(code)) }
 }
 
+/// The signals of these that this process does not ignore. The parent may have asked for that, as `nohup` does for
+/// SIGHUP and a shell for SIGINT of a command in the background; a signal that is taken would reach it all the same.
+#[must_use]
+pub fn not_ignored(signals: &[Signal]) -> Vec<Signal> {
+    let is_ignored = |signal: &Signal| {
+        let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: no new action is given, and the old one is written to memory of the right size.
+        let code = unsafe { libc::sigaction(signal.as_raw(), std::ptr::null(), now.as_mut_ptr()) };
+        // SAFETY: all zero is a valid `sigaction`, and the call above wrote at most a whole one.
+        code == 0 && unsafe { now.assume_init() }.sa_sigaction == libc::SIG_IGN
+    };
+    signals.iter().copied().filter(|signal| !is_ignored(signal)).collect()
+}
+
 /// The receiver of blocked signals.
 #[derive(Debug)]
 pub struct Signals {

@@ -132,7 +132,8 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     done.refused
         .extend(unseen.map(|unseen| Refused { path: unseen.path.clone(), why: RefusedBecause::Unseen }));
     kept_layer.close()?;
-    let exit = if done.refused.is_empty() { ExitCode::Passed } else { ExitCode::Failed };
+    let is_whole = done.refused.is_empty() && signal.is_none();
+    let exit = if is_whole { ExitCode::Passed } else { ExitCode::Failed };
     if output.json {
         let refused = refused_machine(&done.refused, options);
         let applied: Vec<_> = done.applied.iter().map(|path| shown(path)).collect();

@@ -8,7 +8,7 @@ use crate::plan::planner::Planned;
 use crate::store::instances::{HeldInstance, InstanceError};
 use belljar_contract::{AbsPath, AgentName, Finding, RunName, WorkspaceMode, visible_name};
 use belljar_sandbox::{Kept, LayersError, Side, SideContent};
-use belljar_sys::signal::{SignalError, SignalSet, Signals};
+use belljar_sys::signal::{SignalError, SignalSet, Signals, not_ignored};
 use rustix::process::Signal;
 use std::path::Path;
 use std::time::SystemTime;
@@ -262,7 +262,7 @@ impl KeptLayer {
     /// # Errors
     /// If a layer cannot be opened; changes that cannot be written are in the outcome.
     pub fn apply(&self, request: &ApplyRequest<'_>) -> Result<(Applied, Option<i32>), ChangesError> {
-        let signals = Signals::take(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT])?;
+        let signals = Signals::take(&not_ignored(&[Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT]))?;
         let mut came = None;
         let applied = self.kept.apply(request, &mut || {
             came = came.or_else(|| signals.next().ok().flatten());

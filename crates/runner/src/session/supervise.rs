@@ -4,7 +4,7 @@ use crate::session::console::{Console, Emit, Interrupt, Pumped};
 use crate::session::questions::{Question, Questions, place};
 use belljar_contract::{AbsPath, Event, GuestEnd, GuestOrder, Plan};
 use belljar_sandbox::{LaunchError, News, Running};
-use belljar_sys::signal::{SignalError, Signals};
+use belljar_sys::signal::{SignalError, Signals, not_ignored};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -52,7 +52,7 @@ pub enum SuperviseError {
 /// # Errors
 /// If the kernel refuses.
 pub fn take_signals() -> Result<Signals, SuperviseError> {
-    Ok(Signals::take(&[
+    Ok(Signals::take(&not_ignored(&[
         Signal::INT,
         Signal::TERM,
         Signal::HUP,
@@ -60,7 +60,7 @@ pub fn take_signals() -> Result<Signals, SuperviseError> {
         Signal::WINCH,
         Signal::USR1,
         Signal::USR2,
-    ])?)
+    ]))?)
 }
 
 /// A started command, with everything that its supervision needs.

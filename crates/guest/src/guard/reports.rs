@@ -1,9 +1,9 @@
 //! Reports to the supervisor about calls that were held back.
 //!
-//! One thread sends to the supervisor; the others queue reports here and never wait for it. Each path and act is
-//! reported once, and at most [`MOST`] of them in a run: a million attempts cannot fill the queue.
+//! One thread sends to the supervisor; the others queue reports here and never wait for it. Each path, act and reason
+//! is reported once, at most [`MOST_OF_ONE`] for a path and [`MOST`] in a run: a million attempts cannot fill the queue.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -13,8 +13,11 @@ use belljar_sys::Errno;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::unix::ffi::OsStrExt;
 
-/// The most paths that are reported one by one in a run; the rest are counted.
+/// The most attempts that are reported one by one in a run; the rest are counted.
 const MOST: usize = 500;
+
+/// The most that are reported of one path, so that the reasons of one file leave room for other files.
+const MOST_OF_ONE: usize = 50;
 
 /// A longer path is cut: below a moved directory a path may have any length.
 const LONGEST: usize = 4096;
@@ -27,7 +30,9 @@ pub(super) fn shown(path: &Path) -> OsText {
 
 #[derive(Default)]
 struct State {
-    known: BTreeSet<(PathBuf, GuestAct)>,
+    known: BTreeMap<PathBuf, BTreeSet<(GuestAct, String)>>,
+    /// How many `known` has of all paths.
+    reported: usize,
     waiting: Vec<GuestReport>,
     /// How many were counted instead of reported one by one.
     more: u64,
@@ -48,14 +53,17 @@ impl Reports {
 
     pub(super) fn held(&self, path: &Path, act: GuestAct, why: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.known.contains(&(path.to_owned(), act)) {
+        let attempt = (act, why.to_owned());
+        let of_path = state.known.get(path);
+        if of_path.is_some_and(|known| known.contains(&attempt)) {
             return;
         }
-        if state.known.len() >= MOST {
+        if state.reported >= MOST || of_path.is_some_and(|known| known.len() >= MOST_OF_ONE) {
             state.more += 1;
             return;
         }
-        state.known.insert((path.to_owned(), act));
+        state.known.entry(path.to_owned()).or_default().insert(attempt);
+        state.reported += 1;
         let path = shown(path);
         state.waiting.push(GuestReport::Held { path, act, why: why.to_owned() });
         self.ring();
@@ -100,5 +108,33 @@ impl Reports {
             reports.push(GuestReport::HeldMore { count: state.more });
         }
         reports
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_of_a_path_is_reported_once() {
+        let reports = Reports::new().unwrap();
+        let config = Path::new("/p/.git/config");
+        for why in ["core.editor", "core.fsmonitor", "core.editor", "core.hooksPath"] {
+            reports.held(config, GuestAct::Write, why);
+        }
+        let reasons = |reports: Vec<GuestReport>| -> Vec<String> {
+            let reason = |report| match report {
+                GuestReport::Held { why, .. } => why,
+                other => format!("{other:?}"),
+            };
+            reports.into_iter().map(reason).collect()
+        };
+        assert_eq!(reasons(reports.take()), ["core.editor", "core.fsmonitor", "core.hooksPath"]);
+        (0..MOST).for_each(|number| reports.held(config, GuestAct::Write, &number.to_string()));
+        assert_eq!(reports.take().len(), MOST_OF_ONE - 3);
+        reports.held(Path::new("/p/.envrc"), GuestAct::Make, "direnv");
+        assert_eq!(reasons(reports.take()), ["direnv"]);
+        let count = (MOST - (MOST_OF_ONE - 3)) as u64;
+        assert_eq!(reports.take_last(), [GuestReport::HeldMore { count }]);
     }
 }

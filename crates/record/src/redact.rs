@@ -19,6 +19,14 @@ pub fn redact_value(value: &mut Value, redact: &Redact) {
             None => list.iter_mut().for_each(|item| redact_value(item, redact)),
         },
         Value::Object(members) => {
+            // A path that is not UTF-8 is one member with its bytes. With a secret it becomes a text, as other paths are.
+            if members.len() == 1
+                && let Some(Value::Array(list)) = members.get("bytes")
+                && let Some(scrubbed) = bytes(list).and_then(|bytes| redact.scrub_bytes(&bytes))
+            {
+                *value = Value::String(String::from_utf8_lossy(&scrubbed).into_owned());
+                return;
+            }
             if members.keys().any(|name| redact.scrub_bytes(name.as_bytes()).is_some()) {
                 let named = std::mem::take(members).into_iter();
                 *members = named.map(|(name, item)| (redact.scrub(&name), item)).collect();
@@ -35,12 +43,21 @@ pub(crate) fn redact_text(text: &mut String, redact: &Redact) {
     }
 }
 
-/// Redacts the members of an event. Their names and the event's kind are belljar's own.
+/// Members of events whose values are belljar's own words.
+const OWN_WORDS: [&str; 2] = ["kind", "act"];
+
+/// Redacts the members of an event. Their names are belljar's own. A path stays absolute, because an event with another
+/// one cannot be read and would be lost.
 pub(crate) fn redact_event(event: &mut Value, redact: &Redact) {
     match event {
         Value::Object(members) => {
-            let free = members.iter_mut().filter(|(name, _)| *name != "kind");
+            let free = members.iter_mut().filter(|(name, _)| !OWN_WORDS.contains(&name.as_str()));
             free.for_each(|(_, item)| redact_value(item, redact));
+            if let Some(Value::String(path)) = members.get_mut("path")
+                && !path.starts_with('/')
+            {
+                path.insert(0, '/');
+            }
         }
         _ => redact_value(event, redact),
     }
@@ -91,6 +108,30 @@ mod tests {
         });
         redact_value(&mut value, &redact);
         assert_eq!(value, redacted);
+    }
+
+    /// Programs in the sandbox choose the path, so no path may make an attempt disappear.
+    #[test]
+    fn an_attempt_stays_an_attempt_whatever_its_path_holds() {
+        use belljar_contract::{AbsPath, GuestAct};
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+        for (secret, path, expected) in [
+            ("s3cret", &b"/p/s3cret\xff/.envrc"[..], "/p/[redacted:KEY]\u{fffd}/.envrc"),
+            ("/p/s3cret", b"/p/s3cret/.envrc", "/[redacted:KEY]/.envrc"),
+            ("/p/s3cret", b"/p/s3cret\xff", "/[redacted:KEY]\u{fffd}"),
+            ("make", b"/p/.envrc", "/p/.envrc"),
+        ] {
+            let path = AbsPath::new(OsStr::from_bytes(path)).unwrap();
+            let event = Event::HostExecutedHeld { path, act: GuestAct::Make, why: "direnv".to_owned() };
+            let path = AbsPath::new(expected).unwrap();
+            let shown = Event::HostExecutedHeld { path, act: GuestAct::Make, why: "direnv".to_owned() };
+            let redact = redact("KEY", secret);
+            assert_eq!(redacted_event(&event, &redact).into_owned(), shown, "{secret}");
+            let mut recorded = json!(event);
+            redact_event(&mut recorded, &redact);
+            assert_eq!(recorded, json!(shown), "{secret}");
+        }
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub(super) fn forms(value: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     if let Ok(text) = std::str::from_utf8(value) {
         json_forms(text, &mut found);
     }
+    // Names and targets of links are escaped, or their bytes replaced, before some of them are searched.
+    found.insert(crate::visible_bytes(value).into_bytes());
+    found.insert(String::from_utf8_lossy(value).into_owned().into_bytes());
     if value.len() <= RARE_FORMS_UP_TO {
         percent_forms(value, &mut found);
         found.insert(hex(value, Case::Lower).into_bytes());

@@ -356,6 +356,22 @@ mod tests {
     }
 
     #[test]
+    fn values_that_are_not_text_are_redacted_in_names_and_targets() {
+        let secret = Secret::new(&b"zq93-\xff\xfesecret"[..]);
+        let redact: Redact = Arc::new(Scrubber::new([("C", &secret)]).0);
+        let target = [b"/etc/", secret.expose()].concat();
+        let target = PathBuf::from(OsStr::from_bytes(&target));
+        let at = [b"a-", secret.expose()].concat();
+        let at = PathBuf::from(OsStr::from_bytes(&at));
+        let link = Created { path: at, class: Class::EscapingSymlink { target }, since: Since::Appeared };
+        let found = redacted(finding_of(&root(), link).unwrap(), &root(), &redact);
+        assert_eq!(found.target.as_deref(), Some("/etc/[redacted:C]"));
+        assert_eq!(found.path.to_string(), "/p/a-[redacted:C]");
+        let branch = visible_name(OsStr::from_bytes(secret.expose()));
+        assert_eq!(redact.scrub(&branch), "[redacted:C]");
+    }
+
+    #[test]
     fn many_places_are_counted() {
         let places = |count: usize| -> Vec<String> { (0..count).map(|at| at.to_string()).collect() };
         assert_eq!(few(places(5)), places(5));

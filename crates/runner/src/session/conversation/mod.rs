@@ -3,96 +3,39 @@
 //! This code never blocks. Deciders that take time run in their own threads, so that deadlines, signals and withdrawals
 //! of the agent are handled meanwhile.
 
+mod console;
 mod external;
 mod model_line;
+mod request;
 mod streams;
 mod texts;
 
 pub use external::{ExternalDecider, Pending, Spoken, Stopper};
 pub(crate) use model_line::ModelCall;
 pub use model_line::{ModelCalls, ModelLine};
+pub(crate) use request::ConversationRecord;
+pub use request::{ConversationRequest, ConversationTimes, Deciders, React, Then};
 pub(crate) use texts::Keeping;
 
-use crate::session::console::{Console, Emit, Interrupt, Pumped};
+use crate::session::console::Emit;
 use belljar_contract::{
-    Deadline, Digest, Event, Frame, GuestEnd, MessageId, Observation, ProtocolFlaw, RequestId, RunId,
-    SessionState, Speaker, UserMessage,
+    Deadline, Digest, Event, Frame, MessageId, Observation, ProtocolFlaw, RequestId, SessionState, Speaker,
+    UserMessage,
 };
-use belljar_record::{AgentStderr, FrameLog, FrameWay};
+use belljar_record::FrameWay;
 use belljar_sandbox::{StreamEnd, Streams};
 use belljar_session::decider::{Chain, Unanswered};
-use belljar_session::{Answer, Command, Decoder, Item, Machine, MachineConfig, Output, Question, encode};
+use belljar_session::{Answer, Command, Decoder, Item, Machine, Output, Question, encode};
 use external::{Incoming, Mailbox};
-use rustix::event::PollFlags;
 use std::collections::VecDeque;
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
 use streams::{Ours, Taken, take, write_some};
 use texts::shortened;
 
 /// How much of the conversation a decider receives, in bytes.
 const TRANSCRIPT: usize = 16 << 10;
-
-/// The deciders, in the order in which they are asked.
-pub struct Deciders {
-    /// Deciders that answer immediately.
-    pub chain: Chain,
-    /// A decider that may take time. Without one, an open question ends the run.
-    pub outside: Option<Box<dyn ExternalDecider>>,
-}
-
-/// What follows the last prepared message.
-pub enum Then {
-    /// The input is closed.
-    End,
-    /// Messages of a person follow.
-    Listen(Spoken),
-}
-
-/// Sees every observation in full, and may return commands: to interrupt, to send another message, to end.
-pub type React = Box<dyn FnMut(&Observation) -> Vec<Command>>;
-
-/// Time limits for the agent's protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ConversationTimes {
-    /// For the answer to the handshake: the agent waits for its MCP servers before it answers.
-    pub handshake: Duration,
-    /// For the exit of the process after its input was closed.
-    pub exit: Duration,
-    /// For the next frame after the agent reported that it is idle in the middle of a turn. It may be between two
-    /// messages; an agent that stays silent would be waited for forever.
-    pub stalled: Duration,
-}
-
-impl Default for ConversationTimes {
-    fn default() -> Self {
-        Self {
-            handshake: Duration::from_secs(120),
-            exit: Duration::from_secs(30),
-            stalled: Duration::from_secs(60),
-        }
-    }
-}
-
-/// The configuration of a conversation.
-pub struct ConversationRequest {
-    pub config: MachineConfig,
-    /// Messages, each sent when the agent is idle.
-    pub messages: Vec<String>,
-    pub then: Then,
-    pub deciders: Deciders,
-    pub react: Option<React>,
-    pub times: ConversationTimes,
-}
-
-/// The files that a conversation is recorded in, beside its events.
-pub(crate) struct ConversationRecord {
-    pub run: RunId,
-    pub frames: FrameLog,
-    pub stderr: AgentStderr,
-    pub began: Instant,
-}
 
 /// A running conversation.
 pub(crate) struct Talk {
@@ -404,57 +347,5 @@ impl Talk {
             self.carry_out(outputs, emit);
             self.dismissed = true;
         }
-    }
-}
-
-impl Console for Talk {
-    fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
-        let reads = [&self.output, &self.errors].into_iter().flatten();
-        let mut out: Vec<_> = reads.map(|stream| (stream.as_fd(), PollFlags::IN)).collect();
-        if let (Some(input), false) = (&self.input, self.unsent.is_empty()) {
-            out.push((input.as_fd(), PollFlags::OUT));
-        }
-        out.push((self.mailbox.as_fd(), PollFlags::IN));
-        out
-    }
-
-    fn pump(&mut self, emit: Emit<'_>) -> Pumped {
-        self.hear(emit);
-        self.read_output(emit);
-        self.read_errors();
-        self.write_input();
-        self.watch_time(emit);
-        match (self.dismissed, self.output.is_some() || self.errors.is_some()) {
-            // Returned once; output that still arrives is handled as before.
-            (true, true) => Pumped::Dismissed,
-            (false, true) => Pumped::Open,
-            (_, false) => Pumped::Closed,
-        }
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        [self.handshake, self.exit, self.stalled].into_iter().flatten().min()
-    }
-
-    fn interrupted(&mut self, emit: Emit<'_>) -> Interrupt {
-        if !self.mailbox.listens() || self.mailbox.is_ready() {
-            return Interrupt::Stop;
-        }
-        let outputs = self.machine.on_command(Command::Interrupt);
-        self.carry_out(outputs, emit);
-        Interrupt::Taken
-    }
-
-    fn time_is_up(&mut self, emit: Emit<'_>) {
-        let outputs = self.machine.on_deadline(Deadline::Run);
-        self.carry_out(outputs, emit);
-    }
-
-    fn ended(&mut self, end: GuestEnd, emit: Emit<'_>) {
-        if let Some(item) = self.decoder.take().and_then(Decoder::finish) {
-            self.take_item(item, emit);
-        }
-        let outputs = self.machine.on_exit(end);
-        self.carry_out(outputs, emit);
     }
 }

@@ -1,0 +1,262 @@
+//! A conversation that is replayed from its frames.
+
+use super::ProtocolError;
+use super::frames::Said;
+use crate::session::conversation::Keeping;
+use belljar_contract::{
+    AfterDeny, ConversationEnd, DialogReply, ElicitationReply, MessageId, Observation, ProtocolFlaw,
+    RequestId, Seen, UserMessage,
+};
+use belljar_session::decider::Chain;
+use belljar_session::{
+    Answer, AnswerValue, By, Chosen, Command, Dropped, Machine, MachineConfig, Output, Question,
+};
+use serde_json::Value;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A conversation that is replayed from its frames.
+pub(in crate::tape) struct Again {
+    pub machine: Machine,
+    pub lines: VecDeque<Said>,
+    messages: VecDeque<UserMessage>,
+    /// Questions that wait for their recorded answers.
+    open: BTreeMap<String, Question>,
+    answered: Answered,
+    pub seen: Vec<Observation>,
+    pub end: Option<ConversationEnd>,
+    /// The first answer that does not match its question.
+    pub unfit: Option<ProtocolError>,
+    not_kept: u64,
+    keeping: Keeping,
+}
+
+impl Again {
+    pub fn new(config: MachineConfig, lines: VecDeque<Said>, answered: Answered) -> Self {
+        let message = |said: &Said| match said {
+            Said::Belljar(frame) if frame.get("type").and_then(Value::as_str) == Some("user") => {
+                let id = MessageId::new(frame.get("uuid")?.as_str()?).ok()?;
+                let text = frame.pointer("/message/content")?.as_str()?.to_owned();
+                Some(UserMessage { id, text })
+            }
+            Said::Belljar(_) | Said::Agent(_) => None,
+        };
+        Self {
+            machine: Machine::new(config),
+            messages: lines.iter().filter_map(message).collect(),
+            lines,
+            open: BTreeMap::new(),
+            answered,
+            seen: Vec::new(),
+            end: None,
+            unfit: None,
+            not_kept: 0,
+            keeping: Keeping::default(),
+        }
+    }
+
+    pub fn begin(&mut self) {
+        let outputs = self.machine.on_command(Command::Begin);
+        self.carry_out(outputs);
+        self.next_message();
+    }
+
+    pub fn next_message(&mut self) {
+        let command = self.messages.pop_front().map_or(Command::EndInput, Command::Say);
+        let outputs = self.machine.on_command(command);
+        self.carry_out(outputs);
+    }
+
+    pub fn take(&mut self, said: Said) {
+        match said {
+            Said::Agent(frame) => {
+                let outputs = match frame {
+                    Ok(frame) => self.machine.on_frame(frame.body),
+                    Err(error) => self.machine.on_unread(error.to_string()),
+                };
+                self.carry_out(outputs);
+            }
+            Said::Belljar(frame) => self.answer_with(&frame),
+        }
+    }
+
+    pub fn carry_out(&mut self, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Ask { request, question } => self.ask(&request, question),
+                Output::Observe(what) => self.observe(what),
+                Output::Idle => self.next_message(),
+                Output::Ended(mut end) => {
+                    end.unread += self.not_kept + u64::from(self.keeping.fit_end(&mut end) > 0);
+                    self.end = Some(end);
+                }
+                Output::Withdrawn { request } => {
+                    self.open.remove(request.as_str());
+                }
+                Output::Dropped(Dropped::Unfit { request, cause }) => {
+                    self.does_not_fit(request.as_str(), cause.to_string());
+                }
+                Output::Send(_) | Output::Dropped(_) | Output::CloseInput | Output::Terminate => {}
+            }
+        }
+    }
+
+    /// Gives an answer immediately if it was given immediately.
+    fn ask(&mut self, request: &RequestId, question: Question) {
+        self.open.insert(request.as_str().to_owned(), question);
+        if let Answered::Recorded { unanswered, .. } = &mut self.answered
+            && let Some(what) = unanswered.remove(request.as_str())
+        {
+            self.observe(what);
+        }
+        let answers = |said: &mut Said| match said {
+            Said::Belljar(frame) => replies_to(frame) == Some(request.as_str()),
+            Said::Agent(_) => false,
+        };
+        if let Some(said) = self.lines.pop_front_if(answers) {
+            self.take(said);
+        }
+    }
+
+    fn answer_with(&mut self, frame: &Value) {
+        let Some((id, question)) = replies_to(frame).and_then(|id| self.open.remove_entry(id)) else {
+            return;
+        };
+        let answer = match self.answered.answer(&id, &question, frame) {
+            None => return,
+            Some(Err(why)) => return self.does_not_fit(&id, why),
+            Some(Ok(answer)) => answer,
+        };
+        let Ok(request) = RequestId::new(id) else { return };
+        let outputs = self.machine.on_command(Command::Answer { request, answer });
+        self.carry_out(outputs);
+    }
+
+    fn does_not_fit(&mut self, request: &str, why: String) {
+        self.unfit.get_or_insert(ProtocolError::Answer { request: request.to_owned(), why });
+    }
+
+    fn observe(&mut self, mut what: Observation) {
+        let lost = self.keeping.fit(&mut what);
+        self.seen.push(what);
+        if lost > 0 {
+            self.not_kept += 1;
+            self.seen.push(Observation::Flawed(ProtocolFlaw::NotKept { bytes: lost }));
+        }
+    }
+}
+
+/// Where the deciders and reasons of recorded answers come from.
+pub(in crate::tape) enum Answered {
+    /// From the record; an open question is reported when it comes.
+    Recorded {
+        /// The decider, the reason and the chosen texts, by request.
+        answered: BTreeMap<String, (By, String, Vec<String>)>,
+        /// The observations about unanswered questions.
+        unanswered: BTreeMap<String, Observation>,
+    },
+    /// Not recorded: the first decider that gives the same answer is assumed.
+    Guessed(Chain),
+}
+
+impl Answered {
+    pub(super) fn recorded(seen: &[Seen]) -> Self {
+        let (mut answered, mut unanswered) = (BTreeMap::new(), BTreeMap::new());
+        for Seen { what, .. } in seen {
+            match what {
+                Observation::Answered { request, by, reason, chosen, .. } => {
+                    let by = By::ALL.into_iter().find(|one| one.name() == by).unwrap_or(By::Belljar);
+                    answered.insert(request.to_string(), (by, reason.clone(), chosen.clone()));
+                }
+                Observation::Unanswered { request, .. } => {
+                    unanswered.insert(request.to_string(), what.clone());
+                }
+                _ => {}
+            }
+        }
+        Self::Recorded { answered, unanswered }
+    }
+
+    /// The answer that a frame contains; `None` if it is not known whether one was given.
+    fn answer(&self, id: &str, question: &Question, frame: &Value) -> Option<Result<Answer, String>> {
+        let unread = || "it cannot be read".to_owned();
+        let (value, by, reason) = match self {
+            Self::Recorded { answered, .. } => {
+                let (by, reason, chosen) = answered.get(id).cloned()?;
+                (answer_value(question, frame, &chosen)?, by, reason)
+            }
+            Self::Guessed(chain) => {
+                let Some(value) = answer_value(question, frame, &chosen(question, frame)) else {
+                    return Some(Err(unread()));
+                };
+                match chain.decide(question) {
+                    Ok(decided) if decided.value == value => (value, decided.by, decided.reason),
+                    _ => (value, By::External, "no rule of the scenario gives this answer".to_owned()),
+                }
+            }
+        };
+        Some(Ok(Answer { value, by, reason, grant: None }))
+    }
+}
+
+fn replies_to(frame: &Value) -> Option<&str> {
+    frame.pointer("/response/request_id")?.as_str()
+}
+
+/// The choices in a frame, one text for each question.
+fn chosen(question: &Question, frame: &Value) -> Vec<String> {
+    let Question::Choice { questions, .. } = question else { return Vec::new() };
+    let answers = frame.pointer("/response/response/updatedInput/answers");
+    let text = |asked: &belljar_contract::AskedQuestion| answers?.get(&asked.question)?.as_str();
+    questions.iter().filter_map(|asked| text(asked).map(str::to_owned)).collect()
+}
+
+/// The answer in a frame. Hooks and servers of belljar's own are not covered.
+fn answer_value(question: &Question, frame: &Value, chosen: &[String]) -> Option<AnswerValue> {
+    let response = frame.get("response")?;
+    if let Some(why) = response.get("error").and_then(Value::as_str) {
+        return Some(AnswerValue::Error(why.to_owned()));
+    }
+    let body = response.get("response")?;
+    let text = |name: &str| body.get(name).and_then(Value::as_str);
+    let data = |name: &str| body.get(name).and_then(Value::as_object).cloned();
+    match (question, text("behavior").or_else(|| text("action"))?) {
+        (Question::Elicitation(_), "accept") => {
+            let content = data("content").unwrap_or_default();
+            Some(AnswerValue::Elicitation(ElicitationReply::Accept(content)))
+        }
+        (Question::Elicitation(_), "decline") => Some(AnswerValue::Elicitation(ElicitationReply::Decline)),
+        (Question::Elicitation(_), "cancel") => Some(AnswerValue::Elicitation(ElicitationReply::Cancel)),
+        (Question::Dialog(_), "cancelled") => Some(AnswerValue::Dialog(DialogReply::Cancelled)),
+        (Question::Dialog(_), "ok" | "completed") => {
+            let result = body.get("choice").or_else(|| body.get("result")).cloned().unwrap_or_default();
+            Some(AnswerValue::Dialog(DialogReply::Completed(result)))
+        }
+        (Question::Permission(_) | Question::Choice { .. } | Question::Unreadable { .. }, "deny") => {
+            let interrupts = body.get("interrupt").and_then(Value::as_bool) == Some(true);
+            let then = if interrupts { AfterDeny::Interrupt } else { AfterDeny::GoOn };
+            Some(AnswerValue::Deny { message: text("message")?.to_owned(), then })
+        }
+        (Question::Permission(asked), "allow") => {
+            let permissions = body.get("updatedPermissions").and_then(Value::as_array).cloned();
+            let input = body.get("updatedInput").and_then(Value::as_object);
+            Some(AnswerValue::Allow {
+                // Omitted if it only repeats the requested input.
+                input: input.filter(|input| **input != asked.input).cloned(),
+                permissions: permissions.unwrap_or_default(),
+            })
+        }
+        (Question::Choice { questions, .. }, "allow") => {
+            let pick = |(asked, text): (&belljar_contract::AskedQuestion, &String)| {
+                let known = |label: &str| asked.options.iter().any(|option| option.label == label);
+                let several: Vec<String> = text.split(", ").map(str::to_owned).collect();
+                match (known(text), several.iter().all(|label| known(label))) {
+                    (true, _) => Chosen::Labels(vec![text.clone()]),
+                    (false, true) => Chosen::Labels(several),
+                    (false, false) => Chosen::Text(text.clone()),
+                }
+            };
+            Some(AnswerValue::Choices(questions.iter().zip(chosen).map(pick).collect()))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,69 @@
+//! The frames on a tape.
+
+use super::ProtocolError;
+use crate::tape::Tape;
+use belljar_contract::{Frame, FrameError};
+use serde::Deserialize;
+use serde_json::Value;
+use std::io;
+
+/// A line of the record of a conversation.
+pub(in crate::tape) struct Line {
+    pub offset_ms: u64,
+    pub said: Said,
+}
+
+/// A frame, read once for the machine and for the comparison with the exchanges.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most values are frames of the agent; a box would cost an allocation for each"
+)]
+pub(in crate::tape) enum Said {
+    /// By the agent.
+    Agent(Result<Frame, FrameError>),
+    /// By belljar.
+    Belljar(Value),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Way {
+    In,
+    Out,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenLine {
+    offset_ms: u64,
+    way: Way,
+    frame: Value,
+}
+
+impl From<WrittenLine> for Line {
+    fn from(WrittenLine { offset_ms, way, frame }: WrittenLine) -> Self {
+        let said = match way {
+            Way::In => Said::Agent(Frame::from_value(frame)),
+            Way::Out => Said::Belljar(frame),
+        };
+        Self { offset_ms, said }
+    }
+}
+
+/// The frames as they stand on the tape.
+pub(super) fn frames(tape: &Tape) -> Result<Vec<Line>, ProtocolError> {
+    let bytes = match tape.read("frames.jsonl") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(ProtocolError::Missing { what: "frames" });
+        }
+        bytes => bytes.map_err(ProtocolError::Frames)?,
+    };
+    let text = std::str::from_utf8(&bytes).map_err(|error| ProtocolError::Frames(io::Error::other(error)))?;
+    let mut out = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line: WrittenLine = serde_json::from_str(line)
+            .map_err(|error| ProtocolError::Line { line: number + 1, why: error.to_string() })?;
+        out.push(Line::from(line));
+    }
+    if out.is_empty() { Err(ProtocolError::Missing { what: "frames" }) } else { Ok(out) }
+}

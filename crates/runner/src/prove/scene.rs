@@ -1,7 +1,9 @@
 //! A made-up user with a home, secrets, a project and services, so that no file of the real user is touched.
 
+mod files;
+
 use super::ProveError;
-use super::outside::{HostServices, NAIVE, NAIVE_TOKEN, RULES};
+use super::outside::{HostServices, NAIVE, NAIVE_TOKEN};
 use super::stranger;
 use super::table::{Listener, Row};
 use crate::store::leftovers::{self, MARK, PROVE_PREFIX, Scratch, control_group, mark};
@@ -9,6 +11,7 @@ use belljar_contract::{AbsPath, Attempt, BackendKind, HarnessProfile, WorkspaceM
 use belljar_egress::gateway::API_KEY_VARIABLE;
 use belljar_sys::process::Prepare;
 use belljar_sys::segment::Segment;
+use files::{AgentFiles, lay_out, manifest};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +19,6 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -28,8 +30,6 @@ pub(super) const ATTEMPTS: &str = ".attempts.json";
 
 /// Longer than a stage may take.
 const SLEEP_SECONDS: u32 = 600;
-/// The placeholder for the credential inside.
-const PLACEHOLDER: &str = "stands-for-the-credential";
 /// The variable that points programs inside to the run's CA.
 const TRUSTED: &str = "SSL_CERT_FILE";
 
@@ -288,101 +288,6 @@ fn port(listener: Option<&TcpListener>) -> String {
     listener.and_then(|l| l.local_addr().ok()).map_or_else(|| "1".to_owned(), |at| at.port().to_string())
 }
 
-/// Files that the agent reads on its own: those of the user relative to the home directory, the settings relative to a
-/// project.
-struct AgentFiles {
-    login: String,
-    instructions: String,
-    own_instructions: String,
-    settings: String,
-    settings_directory: String,
-}
-
-impl AgentFiles {
-    fn of(profile: &HarnessProfile) -> Self {
-        let HarnessProfile { login_file, instructions_file, config_directory, project_settings, .. } =
-            profile;
-        let settings = project_settings.first().cloned().unwrap_or_default();
-        let directory = Path::new(&settings).parent().map(|path| path.to_string_lossy().into_owned());
-        Self {
-            login: login_file.clone(),
-            instructions: instructions_file.clone(),
-            own_instructions: format!("{config_directory}/{instructions_file}"),
-            settings_directory: directory.unwrap_or_default(),
-            settings,
-        }
-    }
-}
-
-fn lay_out(home: &Path, project: &Path, files: &AgentFiles, secret: &str) -> std::io::Result<()> {
-    let file = |path: PathBuf, text: &str| -> std::io::Result<()> {
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        fs::write(path, text)
-    };
-    let line = format!("{secret}\n");
-    for name in [
-        ".ssh/id_ed25519",
-        ".aws/credentials",
-        &files.login,
-        &files.own_instructions,
-        &files.instructions,
-        "other/secret.txt",
-        "demo/.env",
-        "empty/.keep",
-    ] {
-        file(home.join(name), &line)?;
-    }
-    file(home.join(".bashrc"), "# a shell\n")?;
-    file(home.join(".profile"), "# a login\n")?;
-    file(home.join(".git-credentials"), &format!("https://user:{secret}@bound.test\n"))?;
-    fs::create_dir_all(home.join(".local/bin"))?;
-    file(project.join("readme.txt"), "a project\n")?;
-    repository(project, home);
-    repository(&project.join("vendor/sub"), home);
-    Ok(())
-}
-
-/// The made-up user's own manifest: a declared secret, and a toolchain that lies in a home directory.
-fn manifest(home: &Path, project: &Path, entering: &str, agents: &Agents<'_>) -> std::io::Result<()> {
-    let Agents { profile, backend, workspace, rust } = agents;
-    let workspace = match workspace {
-        None => "",
-        Some(WorkspaceMode::Direct) => "workspace = \"direct\"\n",
-        Some(WorkspaceMode::Overlay) => "workspace = \"overlay\"\n",
-        Some(WorkspaceMode::Copy) => "workspace = \"copy\"\n",
-    };
-    let common = format!("harness = \"{}\"\nbackend = \"{}\"\n{workspace}", profile.name, backend.name());
-    let script = project.join("scripts/token.sh");
-    fs::create_dir_all(project.join("scripts"))?;
-    fs::write(&script, "#!/bin/sh\necho token\nexit 0\n")?;
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
-    let script = script.display();
-    let mounts = if rust.starts_with("/usr") {
-        String::new()
-    } else {
-        format!("mounts = [{{ source = \"{}\", mode = \"ro\" }}]\n", rust.display())
-    };
-    let directory = home.join(".config/belljar");
-    fs::create_dir_all(&directory)?;
-    fs::write(
-        directory.join("belljar.toml"),
-        format!(
-            "[agents.prove]\n{common}{mounts}\n\
-             [agents.prove.env]\nPROVE_TOKEN = \"{entering}\"\n\
-             PROVE_SCRIPT = {{ command = [\"{script}\"] }}\n\n\
-             [agents.filled]\n{common}limits = {{ tmpfs = \"16M\" }}\n\
-             [agents.crowded]\n{common}limits = {{ pids = 40 }}\n\
-             [agents.egress]\n{common}\
-             [agents.egress.env]\nPROVE_CREDENTIAL = \"{PLACEHOLDER}\"\n\
-             [agents.egress.egress]\n{RULES}\n\
-             [[agents.egress.credentials]]\nhost = \"bound.test\"\nheader = \"X-Token\"\n\
-             value = \"${{PROVE_CREDENTIAL}}\"\n"
-        ),
-    )
-}
-
 /// The directory of a Rust toolchain: the system's, or the one on the search path. No program is asked: a toolchain
 /// that a program such as rustup selects at each start would have to run with the user's own settings.
 pub(super) fn toolchain(path: &OsStr) -> PathBuf {
@@ -399,27 +304,6 @@ pub(super) fn toolchain(path: &OsStr) -> PathBuf {
     let whole = |top: &&Path| top.join("lib/rustlib").is_dir() && top.join("bin/cargo").is_file();
     let fit = |path: &PathBuf| AbsPath::new(path).is_ok_and(|path| is_plain(&path));
     top.filter(whole).map(Path::to_owned).filter(fit).unwrap_or(system)
-}
-
-/// Creates a repository with a commit and a hook. Without git there is none, and the rows that need it report that.
-fn repository(at: &Path, home: &Path) {
-    let git = |arguments: &[&str]| {
-        let run = host_git(at, home).args(arguments).dies_with_spawner().output();
-        run.is_ok_and(|output| output.status.success())
-    };
-    let made = fs::create_dir_all(at).is_ok()
-        && git(&["init", "-q", "."])
-        && fs::write(at.join("file.txt"), "tracked\n").is_ok();
-    if made {
-        let exclude = format!("{ATTEMPTS}\n.env\nvendor/\nreadme.txt\nscripts/\n");
-        // A failure of the setup shows as a row without evidence.
-        fs::create_dir_all(at.join(".git/info")).ok();
-        fs::write(at.join(".git/info/exclude"), exclude).ok();
-        git(&["add", "file.txt"]);
-        git(&["-c", "user.name=p", "-c", "user.email=p@example.org", "commit", "-qm", "first"]);
-        fs::create_dir_all(at.join(".git/hooks")).ok();
-        fs::write(at.join(".git/hooks/pre-commit"), "#!/bin/sh\nexit 0\n").ok();
-    }
 }
 
 /// git on the host, as the made-up user, without executing programs of the repository.

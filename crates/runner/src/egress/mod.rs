@@ -3,6 +3,7 @@
 mod credentials;
 mod services;
 mod sinks;
+mod sockets;
 
 pub(crate) use credentials::upstream_shown;
 pub(crate) use services::{EgressEnd, Serving, ServingRequest};

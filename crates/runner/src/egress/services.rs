@@ -2,24 +2,25 @@
 //! closed.
 
 use super::sinks::{Denied, KeySink, ModelSink, Notices};
+use super::sockets::Sockets;
 use super::{EgressError, EgressServices};
 use crate::launch::Model;
 use crate::session::conversation::{ModelCall, ModelCalls};
-use belljar_contract::{Destination, Digest, Host, Plan, RESOLVER_LISTENER, RunId, SyntheticAddresses, Usd};
+use belljar_contract::{Destination, Digest, Host, Plan, RunId, Usd};
 use belljar_egress::gateway::{
     self, Answer, FoundCredential, FrontLimits, GatewayTrouble, Live, LiveSetup, Observe, Observed,
     PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals,
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
 use belljar_egress::model_log::ModelLog;
-use belljar_egress::proxy::{self, ProxyConfig, ProxyLimits, ProxySummary, Reach, TransparentListeners};
+use belljar_egress::proxy::{self, ProxyConfig, ProxyLimits, ProxySummary, Reach};
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::script::{Listen, Playing, Transcript};
 use belljar_egress::ssh::{self, HeldKeys, SshConfig, SshLimits};
 use belljar_egress::tape::{Recorder, Replay, ReplayReport, Taped};
 use belljar_egress::tls::TlsClient;
 use belljar_record::Redact;
-use belljar_sandbox::{MODEL_LISTENER, PROXY_LISTENER, Running, SSH_LISTENER};
+use belljar_sandbox::Running;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -239,42 +240,6 @@ impl Drop for Serving {
     fn drop(&mut self) {
         // After a failed launch: the thread ends by itself once it receives this.
         self.shutdown.send(true).ok();
-    }
-}
-
-/// The sockets that the guest opened inside the sandbox and passed out.
-struct Sockets {
-    names: Vec<String>,
-    model: Option<OwnedFd>,
-    ssh: Option<UnixListener>,
-    proxy: Option<OwnedFd>,
-    addresses: Option<TransparentListeners>,
-}
-
-impl Sockets {
-    fn take(plan: &Plan, running: &mut Running) -> Self {
-        let mut names = Vec::new();
-        let mut take = |name: &str| {
-            let taken = running.take_listener(name);
-            names.extend(taken.is_some().then(|| name.to_owned()));
-            taken
-        };
-        let model = take(MODEL_LISTENER);
-        let ssh = take(SSH_LISTENER).map(UnixListener::from);
-        let proxy = take(PROXY_LISTENER);
-        let addresses = SyntheticAddresses::of(&plan.egress);
-        let resolver = take(RESOLVER_LISTENER).map(std::net::UdpSocket::from);
-        let open = resolver.map(|resolver| TransparentListeners {
-            listeners: addresses
-                .listeners()
-                .iter()
-                .filter_map(|listener| take(&listener.name))
-                .map(Into::into)
-                .collect(),
-            addresses,
-            resolver,
-        });
-        Self { names, model, ssh, proxy, addresses: open }
     }
 }
 

@@ -47,7 +47,8 @@ pub use plan::agreements::{Agreement, AgreementError, Agreements, Standing, Term
 pub use plan::allowances::Allowances;
 pub use plan::init::{ImportFailure, StartingError, import, starting, write_new};
 pub use plan::manifests::MANIFEST_NAME;
-pub use plan::planner::{Checked, Planned, Planner, PlanningError};
+pub use plan::planned::{Checked, Planned, PlanningError};
+pub use plan::planner::Planner;
 pub use plan::project::find as find_project;
 pub use plan::shared_values::SharedFile;
 pub use prove::{LeakRow, LeakVerdict, Leaks, ProveError, ProveRequest, Proved, leaks, prove};

@@ -4,7 +4,7 @@ pub(crate) mod layers;
 
 use crate::changes::layers::{About, Layer, LayerEntry, LayerError, kept_in};
 use crate::launch::workspace::{WorkspaceError, overlays_of};
-use crate::plan::planner::Planned;
+use crate::plan::planned::Planned;
 use crate::store::instances::{HeldInstance, InstanceError};
 use belljar_contract::{AbsPath, AgentName, Finding, RunName, WorkspaceMode, visible_name};
 use belljar_sandbox::{Kept, LayersError, Side, SideContent};

@@ -24,7 +24,7 @@ pub use request::{Ask, Model, RunRequest, Stdio};
 use crate::changes::layers;
 use crate::environment::HostEnvironment;
 use crate::plan::allowances::Allowances;
-use crate::plan::planner::Planned;
+use crate::plan::planned::Planned;
 use crate::session::terminal::Terminal;
 use belljar_contract::{Launch, Need, OsText, Plan, Unmet, Workload};
 use belljar_sandbox::{Lowering, Machine, held_limits, look_around, lower};

@@ -13,7 +13,7 @@ use crate::environment::HostEnvironment;
 use crate::git::identity_files;
 use crate::launch::engine::engine_places;
 use crate::plan::allowances::Allowances;
-use crate::plan::planner::{Planned, SessionFlags};
+use crate::plan::planned::{Planned, SessionFlags};
 use crate::session::terminal::Terminal;
 use crate::store::instances::HeldInstance;
 use crate::store::journal::Journal;

@@ -1,7 +1,7 @@
 //! The request for a launch.
 
 use crate::environment::HostEnvironment;
-use crate::plan::planner::Planned;
+use crate::plan::planned::Planned;
 use crate::session::conversation::ConversationRequest;
 use crate::suite::FilesWatch;
 use crate::tape::{ReplayModel, Taping};

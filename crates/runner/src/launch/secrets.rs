@@ -3,7 +3,7 @@
 use crate::egress::{EgressServices, PROXY_TOKEN};
 use crate::environment::HostEnvironment;
 use crate::launch::values::FoundValue;
-use crate::plan::planner::Planned;
+use crate::plan::planned::Planned;
 use crate::plan::shared_values;
 use crate::tape::{Taping, digests_of};
 use belljar_contract::{Scrubber, Secret, TapeValues, Unsearched};

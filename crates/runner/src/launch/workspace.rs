@@ -3,7 +3,7 @@
 
 use crate::changes::layers::{Layer, LayerError};
 use crate::git::{ConfigFile, user_configurations};
-use crate::plan::planner::Planned;
+use crate::plan::planned::Planned;
 use crate::store::findings::{few, finding_of, hidden, of_commits, of_redirection};
 use belljar_contract::{
     AbsPath, Access, Finding, GuestAlias, GuestGuard, GuestGuardRoot, GuestOnHeld, Harness, MountSource,

@@ -2,7 +2,8 @@
 //! file. An existing file is never overwritten.
 
 use crate::plan::manifests::{MANIFEST_NAME, read_bounded};
-use crate::plan::planner::{Planner, PlanningError};
+use crate::plan::planned::PlanningError;
+use crate::plan::planner::Planner;
 use belljar_contract::{AbsPath, HarnessProfile};
 use belljar_plan::{
     BOTTLE_NAME, Found, FoundPlugin, FoundServer, FoundSkill, HarnessFacts, ImportText, Imported,

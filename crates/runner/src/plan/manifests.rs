@@ -1,6 +1,6 @@
 //! Finds manifests and reads them, up to a maximum size.
 
-use crate::plan::planner::PlanningError;
+use crate::plan::planned::PlanningError;
 use belljar_contract::AbsPath;
 use belljar_plan::{Layer, LayerText, ProjectFacts, SIZE_LIMIT};
 use std::fs;

@@ -7,6 +7,7 @@ pub(crate) mod allowances;
 pub(crate) mod facts;
 pub(crate) mod init;
 pub(crate) mod manifests;
+pub(crate) mod planned;
 pub(crate) mod planner;
 pub(crate) mod project;
 pub(crate) mod secret_values;

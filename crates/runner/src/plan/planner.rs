@@ -1,123 +1,23 @@
 //! Makes the plan of an agent for a directory.
 
 use crate::environment::HostEnvironment;
-use crate::git::UserFiles;
+use crate::plan::planned::{Checked, Planned, PlanningError, SessionFlags};
 use crate::plan::secret_values::entering;
 use crate::plan::shared_values::{self, SharedFile};
 use crate::plan::{agreed_files, facts, manifests, project};
 use belljar_contract::{
-    AbsPath, AgentName, AgentVersions, DefaultLimit, Diagnostic, Entering, Harness, HarnessProfile,
-    ImageName, MountSource, PathError, Plan, Purpose, SandboxChoice, Sources,
+    AbsPath, AgentName, AgentVersions, Harness, HarnessProfile, ImageName, MountSource, Plan, Purpose,
+    SandboxChoice,
 };
 use belljar_plan::{
-    BUILT_IN_AGENT, Compiled, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestError,
-    ProjectFacts, Questions, Request, Rigour, Selection, SelectionError, UserFacts, built_in_manifest,
-    further_questions, questions, select,
+    BUILT_IN_AGENT, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestError, ProjectFacts,
+    Questions, Request, Rigour, Selection, UserFacts, built_in_manifest, further_questions, questions,
+    select,
 };
 use belljar_sandbox::Capacity;
-use belljar_session::{HarnessError, Harnesses};
+use belljar_session::Harnesses;
 use belljar_sys::mounts::{Identity, identity};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Why no plan could be made.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanningError {
-    /// There is no manifest, and the command needs one.
-    #[error("no manifest was found")]
-    NoManifest {
-        /// The paths that were tried.
-        looked: Vec<String>,
-    },
-    /// A file exists but cannot be read.
-    #[error("cannot read `{path}`")]
-    Read {
-        path: AbsPath,
-        #[source]
-        cause: std::io::Error,
-    },
-    /// The manifests, or files that they refer to, are invalid.
-    #[error("the manifest is not valid")]
-    Invalid { sources: Sources, diagnostics: Vec<Diagnostic> },
-    /// The named agent does not exist, or an agent must be named.
-    #[error("{}", .0.message)]
-    Selection(SelectionError),
-    /// A path contains a NUL byte.
-    #[error("a path is not valid")]
-    Path(#[from] PathError),
-    /// A profile that is shipped with belljar is invalid.
-    #[error("a profile shipped with belljar is invalid")]
-    Harness(#[from] HarnessError),
-}
-
-impl From<ManifestError> for PlanningError {
-    fn from(ManifestError { sources, diagnostics, partial: _ }: ManifestError) -> Self {
-        PlanningError::Invalid { sources, diagnostics }
-    }
-}
-
-/// A plan, with the facts that the caller shows beside it.
-#[derive(Debug)]
-pub struct Planned {
-    /// The plan and its reasons.
-    pub compiled: Compiled,
-    /// The texts that reasons and warnings point into.
-    pub sources: Sources,
-    pub warnings: Vec<Diagnostic>,
-    /// Whether the plan needs an agreement: the project's own manifest takes part, or the user's manifest refers to a
-    /// file of the project.
-    pub needs_agreement: bool,
-    /// Where the model's credential was found, if anywhere.
-    pub credential_found: Option<String>,
-    /// The address of the model's provider, if it is not the default.
-    pub upstream: Option<String>,
-    /// The name that the agent is given on the command line; the built-in agent has none.
-    pub called: Option<AgentName>,
-    /// The agent's program, if it was found.
-    pub program_found: Option<AbsPath>,
-    /// The project's repository, if it lies outside the project.
-    pub repository: Option<AbsPath>,
-    /// Files of the project that other agents of the manifests run or read outside the sandbox: a run of this agent
-    /// must not change them either.
-    pub used_by_others: Vec<AbsPath>,
-    /// The user's own files that git reads: programs that they name run in every project.
-    pub git_files: UserFiles,
-    /// The identities of the mount sources, taken when the plan was made: the launch compares them.
-    pub identities: BTreeMap<AbsPath, Identity>,
-    /// The flags with which the agent continues a conversation.
-    pub session_flags: SessionFlags,
-    /// The arguments with which the agent speaks its protocol, including those of every ability.
-    pub conversation_arguments: Vec<String>,
-    /// The versions of the agent that belljar was tested with.
-    pub versions: AgentVersions,
-    /// Values that enter the sandbox as secrets, by name.
-    pub entering: Vec<Entering>,
-    /// Limits that apply on this machine without being declared.
-    pub defaults: Vec<DefaultLimit>,
-    /// Files of the user's own configuration that are shared with the sandbox, and whose values are secrets.
-    pub shared_files: Vec<SharedFile>,
-}
-
-/// The flags with which an agent continues a conversation.
-#[derive(Debug, Clone, Default)]
-pub struct SessionFlags {
-    /// Flags whose value names the conversation.
-    pub named: Vec<String>,
-    /// Flags that mean the newest conversation.
-    pub newest: Vec<String>,
-}
-
-/// The result of [`Planner::check`].
-#[derive(Debug)]
-pub struct Checked {
-    pub sources: Sources,
-    pub diagnostics: Vec<Diagnostic>,
-    /// How many agents there are.
-    pub agents: usize,
-    /// How many library entries there are.
-    pub library: usize,
-    /// The files that were read.
-    pub files: Vec<String>,
-}
 
 /// Makes plans for one directory.
 pub struct Planner {

@@ -2,7 +2,7 @@
 
 use crate::environment::HostEnvironment;
 use crate::launch::Spent;
-use crate::plan::planner::Planned;
+use crate::plan::planned::Planned;
 use crate::store::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
 use crate::store::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{

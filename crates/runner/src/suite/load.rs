@@ -4,7 +4,7 @@
 use super::requests::{HostsFrom, TrialUse};
 use super::scope::{self, Permit, Reading, Scope};
 use crate::environment::HostEnvironment;
-use crate::plan::planner::PlanningError;
+use crate::plan::planned::PlanningError;
 use belljar_contract::{
     AbsPath, Diagnostic, Harness, HarnessProfile, LibraryName, PathUse, SandboxChoice, Sources, Usd, Wishes,
 };

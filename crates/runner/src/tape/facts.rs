@@ -3,7 +3,7 @@
 use super::Taping;
 use crate::environment::HostEnvironment;
 use crate::launch::Model;
-use crate::plan::planner::Planned;
+use crate::plan::planned::Planned;
 use belljar_contract::{AbsPath, Digest, Plan, TapeHead, TapeSkillPlace, canonical_json};
 use belljar_session::SkillPlace;
 use serde_json::{Value, json};

@@ -1,0 +1,150 @@
+//! How a trial is requested, and what it gives.
+
+use super::{Consent, ModelWish, StageError};
+use crate::environment::HostEnvironment;
+use crate::launch::{Model, Report, RunError};
+use crate::plan::planned::PlanningError;
+use crate::session::conversation::{ExternalDecider, Then};
+use crate::tape::{TapeFacts, Taping};
+use belljar_contract::{AbsPath, Event, Judgement, OsTextError, Plan, Run, RunName, SandboxChoice};
+use belljar_plan::StagedError;
+use belljar_record::ReadError;
+use belljar_session::decider::Rule;
+
+/// Why a trial did not run, or cannot be judged.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    #[error(transparent)]
+    Stage(#[from] StageError),
+    /// The list of staged files cannot be written.
+    #[error(transparent)]
+    Staged(#[from] StagedError),
+    #[error(transparent)]
+    Planning(#[from] Box<PlanningError>),
+    #[error(transparent)]
+    Run(#[from] Box<RunError>),
+    /// The command could not be executed.
+    #[error("the agent's program `{what}` cannot be executed")]
+    NotExecuted { what: String },
+    #[error("cannot read the record of the run")]
+    Record(#[from] ReadError),
+    #[error("the run left no record")]
+    NoRecord,
+    #[error("an argument contains a NUL byte")]
+    Argument(#[from] OsTextError),
+    /// The scenario needs something that this belljar does not support.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The user did not agree to what the suite asks for now. Nothing was staged.
+    #[error("`{suite}` asks for more than was agreed to: {wishes}")]
+    NotAgreed { suite: AbsPath, wishes: String },
+}
+
+/// How a trial is run.
+pub struct TrialRequest<'a> {
+    /// The user's directories and variables.
+    pub environment: &'a HostEnvironment,
+    /// The model, live or replayed.
+    pub model: Model,
+    /// The isolation that the command line asks for; it overrides the scenario.
+    pub sandbox: SandboxChoice,
+    pub consent: &'a Consent,
+    /// The exact name of the run.
+    pub name: Option<RunName>,
+    pub answering: Answering,
+    /// What follows the prompt.
+    pub then: Then,
+    /// The conversation that is begun or continued.
+    pub conversation: Conversation,
+    /// Whether the whole workspace is kept, or only the files that the agent made.
+    pub keep: Keep,
+    /// Whether the exchanges with the model are recorded for a tape.
+    pub taping: Taping,
+    /// Receives every event as it happens.
+    pub watch: &'a mut dyn FnMut(&Event),
+}
+
+/// What a trial is planned from.
+#[derive(Clone, Copy)]
+pub struct Planning<'a> {
+    /// The user's directories and variables.
+    pub environment: &'a HostEnvironment,
+    /// The isolation that the command line asks for; it overrides the scenario.
+    pub sandbox: &'a SandboxChoice,
+    pub conversation: &'a Conversation,
+    pub consent: &'a Consent,
+}
+
+/// Whether the workspace is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// The files that the agent created or changed.
+    Changes,
+    Workspace,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Conversation {
+    /// It cannot be continued.
+    #[default]
+    Fresh,
+    /// It can be continued under this name.
+    Named(ConversationName),
+    /// Continues the conversation of this name.
+    Resumed(ConversationName),
+}
+
+/// The name of a conversation, which determines the id that the agent uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversationName(String);
+
+impl ConversationName {
+    /// A name of letters, digits and `-`.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        ((1..=64).contains(&text.len()) && text.chars().all(fits)).then(|| Self(text.to_owned()))
+    }
+
+    /// The agent accepts only UUIDs.
+    pub(super) fn uuid(&self) -> String {
+        let parts: Vec<usize> = self.0.split('-').map(str::len).collect();
+        if parts == [8, 4, 4, 4, 12] && self.0.chars().all(|c| c == '-' || c.is_ascii_hexdigit()) {
+            return self.0.to_lowercase();
+        }
+        let hex = belljar_contract::Digest::of(self.0.as_bytes()).hex();
+        format!("{}-{}-4{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
+    }
+}
+
+/// The deciders beside the scenario's own rules.
+#[derive(Default)]
+pub struct Answering {
+    /// Rules of the command line, which come first.
+    pub flags: Vec<Rule>,
+    /// Rules of an answer policy, which come last.
+    pub policy: Vec<Rule>,
+    /// A decider that may take time.
+    pub outside: Option<Box<dyn ExternalDecider>>,
+    /// A model that answers the remaining questions.
+    pub model: Option<ModelWish>,
+    /// Whether a question without an answer gets its first option, unless the scenario decides.
+    pub first: bool,
+}
+
+/// A trial that ran.
+#[derive(Debug)]
+pub struct Tried {
+    pub judgement: Judgement,
+    pub run: Run,
+    /// The directory of its record.
+    pub directory: AbsPath,
+    /// The plan that it ran under.
+    pub plan: Plan,
+    /// The report on the run.
+    pub report: Report,
+    /// Facts about the trial for a tape.
+    pub facts: TapeFacts,
+    /// A warning about the agent's version.
+    pub notice: Option<String>,
+}

@@ -1,21 +1,23 @@
+mod text;
+
 use super::agree::{AgreeOptions, Agreeing};
-use super::start::SandboxOptions;
 use super::scenario_options::{LastWord, TryOptions, among_others, failure, patience, print_result, show};
+use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible, visible_lines};
+use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible};
+use belljar_report::{Shown, render_judgement};
 use belljar_runner::HostEnvironment;
-use belljar_report::{Shown, Style, render_judgement};
 use belljar_runner::suite::{Consent, Keep, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
-    Changed, Drift, Mutate, Mutation, Mutations, OnDrift, Pace, Rejudged, ReplayError, ReplayReport,
-    ReplayRequest, Scenarios, Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge,
-    rejudge_many, replay,
+    Mutate, OnDrift, Pace, Rejudged, ReplayError, ReplayRequest, Scenarios, Tape, cassette,
+    check_closed_network, find_tapes, open_cassette, rejudge, rejudge_many, replay,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
+use text::{drift_text, mutation_text};
 
 /// Replay tapes: the real agent in the real sandbox, with the recorded answers in the model's place
 ///
@@ -232,29 +234,6 @@ fn print_rejudged(
     (exit, read.json())
 }
 
-fn mutation_text(found: &Mutations, style: Style) -> String {
-    let mut text = String::new();
-    for Mutation { what, place, from, to } in &found.unnoticed {
-        let place = if place.is_empty() { String::new() } else { format!(", {}", visible(place)) };
-        text.push_str(&format!(
-            "{} {what}{place}: {} became {}\n",
-            style.removed("x"),
-            visible(from),
-            visible(to)
-        ));
-    }
-    for path in &found.left_alone {
-        text.push_str(&format!(
-            "  {} was left alone: its content was not kept, or is not text\n",
-            visible(path)
-        ));
-    }
-    if found.tried == 0 {
-        return text + "there is nothing on it that could be changed\n";
-    }
-    text + &format!("{} of {} changes were noticed\n", found.tried - found.unnoticed.len(), found.tried)
-}
-
 fn replay_one(
     args: &ReplayArgs,
     environment: &HostEnvironment,
@@ -318,100 +297,4 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
         verbose: args.verbose,
         json: args.json,
     })
-}
-
-/// The report of a replay as text.
-fn drift_text(report: &ReplayReport, changed: &[Changed], style: Style) -> String {
-    let mut text = String::new();
-    for (at, drift) in report.drifts.iter().enumerate() {
-        // What a conversation once contains it contains for good.
-        let before = report.drifts[..at].iter().find(|earlier| {
-            earlier.kind == drift.kind
-                && !drift.differences.is_empty()
-                && earlier.differences == drift.differences
-        });
-        text.push_str(&match before {
-            Some(earlier) => {
-                format!(
-                    "  request {} differs in the same way as request {}\n",
-                    drift.request, earlier.request
-                )
-            }
-            None => one_drift(drift, style),
-        });
-    }
-    if report.more_drifts > 0 {
-        text.push_str(&format!("  and {} more\n", report.more_drifts));
-    }
-    // After a drift, exchanges that were not asked for are expected.
-    for left in report.unconsumed.iter().filter(|_| report.drifts.is_empty()) {
-        let mark = style.removed("x");
-        let line = format!(
-            "{mark} exchange {} of {} was not asked for\n",
-            left.exchange,
-            visible(&left.conversation.to_string())
-        );
-        text.push_str(&line);
-    }
-    for Changed { what, recorded, present, .. } in changed {
-        if !report.is_faithful() || what.contains("version") {
-            text.push_str(&format!(
-                "  {} was {} when it was recorded and is {}\n",
-                visible(what),
-                visible(recorded),
-                visible(present)
-            ));
-        }
-    }
-    let drifts = report.drifts.len() as u64 + report.more_drifts;
-    text.push_str(&format!(
-        "replayed {} of {} exchanges, {drifts} drifted, {} not asked for\n",
-        report.exact,
-        report.exchanges,
-        report.unconsumed.len()
-    ));
-    text
-}
-
-fn one_drift(drift: &Drift, style: Style) -> String {
-    let nearest = drift.nearest.map_or("nothing like it was recorded".to_owned(), |seq| {
-        format!("compared with exchange {seq}, the nearest")
-    });
-    let mut text = format!(
-        "{} {} in {}, request {}; {nearest}\n",
-        style.removed("x"),
-        drift.kind.words(),
-        visible(&drift.conversation.to_string()),
-        drift.request
-    );
-    if !drift.covered_by.is_empty() {
-        text.push_str(&format!(
-            "  recorded with --normalise {} it would match\n",
-            visible(&drift.covered_by.join(" --normalise "))
-        ));
-    }
-    for difference in &drift.differences {
-        let value = |value: &Option<String>| {
-            let shown = value.as_ref().map(|value| visible_lines(value, "              "));
-            shown.unwrap_or_else(|| "nothing".to_owned())
-        };
-        text.push_str(&format!("    {}\n", visible(&difference.pointer)));
-        text.push_str(&format!("    recorded: {}\n", value(&difference.recorded)));
-        text.push_str(&format!("    present:  {}\n", value(&difference.present)));
-        if difference.agents_words {
-            text.push_str("    the agent's own text; a tape has its digest only\n");
-        }
-        if let Some(call) = &difference.call {
-            text.push_str(&format!(
-                "    from the call {} {} ({})\n",
-                visible(&call.name),
-                visible(&call.input.to_string()),
-                visible(&call.id.to_string())
-            ));
-        }
-    }
-    if drift.more > 0 {
-        text.push_str(&format!("    and {} more differences\n", drift.more));
-    }
-    text
 }

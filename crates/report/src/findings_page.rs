@@ -39,6 +39,9 @@ pub fn render_findings(
     style: Style,
 ) -> String {
     let count = findings.len();
+    if count == 0 {
+        return String::new();
+    }
     let head =
         format!("! {count} left by the run that your machine may execute, or that lead out of the project:");
     let mut text = format!("{}\n", style.warn(&head));
@@ -253,6 +256,11 @@ mod tests {
         let page = page(&[finding(Danger::Guarded, &deep, "servers"), link]);
         assert!(page.lines().all(|line| line.chars().count() < 290), "{page}");
         assert!(page.contains("…") && page.contains("/a-long-directory/.mcp.json  new; servers"), "{page}");
+    }
+
+    #[test]
+    fn a_run_that_left_nothing_has_no_heading() {
+        assert_eq!(page(&[]), "");
     }
 
     #[test]

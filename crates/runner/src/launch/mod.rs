@@ -110,5 +110,5 @@ fn lower_here(
     machine: &Machine,
     terminal: bool,
 ) -> Result<Launch, RunError> {
-    Ok(lower(&Lowering { plan, workload: workload, machine, terminal })?)
+    Ok(lower(&Lowering { plan, workload, machine, terminal })?)
 }

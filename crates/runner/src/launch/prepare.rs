@@ -98,7 +98,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     let plan = &planned.compiled.plan;
     let mut notices: Vec<String> = notice.into_iter().collect();
     // An unmet need is reported before the user is asked for a value.
-    check_needs(&Lowering { plan, workload: workload, machine: &machine, terminal })?;
+    check_needs(&Lowering { plan, workload, machine: &machine, terminal })?;
     if let Some(image) = &plan.image {
         let engine = Engine::find(&engine_places(environment)).map_err(LaunchError::from)?;
         engine.named_image(image).map_err(LaunchError::from)?;

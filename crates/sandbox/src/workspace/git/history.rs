@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::moved::{self, Step};
+use super::moved::{self, MovedRef};
 use super::object::{Commit, ObjectError, ObjectId, ObjectKind, TreeMode, tree_entries};
 use super::refs::{RefValue, Refs};
 use super::store::Objects;
@@ -369,12 +369,12 @@ struct Carrying<'a> {
     known: &'a ClassContext<'a>,
     entries: usize,
     of: HashMap<ObjectId, Vec<Carried>>,
-    between: HashMap<Step, Vec<Carried>>,
+    between: HashMap<MovedRef, Vec<Carried>>,
 }
 
 impl Carrying<'_> {
     /// The paths of the class that differ between two commits, whatever commits lie between them.
-    fn of_step(&mut self, step: Step) -> Result<Vec<Carried>, ObjectError> {
+    fn of_step(&mut self, step: MovedRef) -> Result<Vec<Carried>, ObjectError> {
         if let Some(known) = self.between.get(&step) {
             return Ok(known.clone());
         }

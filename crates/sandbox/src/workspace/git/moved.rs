@@ -21,7 +21,7 @@ const WHOLE: [&[u8]; 5] = [
 ];
 
 /// The commit before, if there was any, and the commit now.
-pub(super) type Step = (Option<ObjectId>, ObjectId);
+pub(super) type MovedRef = (Option<ObjectId>, ObjectId);
 
 /// Whether git reads this object instead of the one that the name of the ref holds.
 pub(super) fn is_replacement(name: &[u8]) -> bool {
@@ -33,7 +33,7 @@ pub(super) fn steps(
     change: &RefChange,
     (before, after): (&Refs, &Refs),
     objects: &Objects,
-) -> Result<Vec<Step>, ObjectError> {
+) -> Result<Vec<MovedRef>, ObjectError> {
     let name = change.name.as_slice();
     let tips = match after.others.get(name) {
         Some(ids) => unfinished(name, ids.as_deref().unwrap_or_default(), before),

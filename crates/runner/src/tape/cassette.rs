@@ -57,10 +57,7 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
     }
     let outputs = again.machine.on_exit(GuestEnd::Code(0));
     again.carry_out(outputs);
-    let Again { seen, mut end, unfit, .. } = again;
-    if let Some(unfit) = unfit {
-        return Err(unfit);
-    }
+    let (seen, mut end) = again.finish()?;
     let conversation = match &cassette.sent {
         Some(_) => Whole::Yes,
         None => Whole::No { why: "the cassette has no `controlOut`".to_owned() },

@@ -71,7 +71,7 @@ pub(super) struct ReadTape {
 /// Replays a tape and judges it by the scenario as it is now.
 ///
 /// # Errors
-/// If evidence is missing.
+/// If evidence is missing, or a recorded answer does not match its question.
 pub fn replay(tape: &Arc<Tape>, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     let ReadTape { evidence, completeness: _in_the_evidence, mismatch } = read(tape, trial.scenario.lane)?;
     let observations = evidence.seen.len();
@@ -109,7 +109,7 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     }
     let outputs = again.machine.on_exit(recorded_end.exit);
     again.carry_out(outputs);
-    let Again { seen, end, .. } = again;
+    let (seen, end) = again.finish()?;
     let mismatch = mismatch(&found.seen, &recorded_end, &seen, end.as_ref());
     // The numbers and times of the record are kept, because evidence refers to them.
     let place = |at: usize| found.seen.get(at).map_or((0, 0), |seen| (seen.seq, seen.offset_ms));

@@ -23,9 +23,9 @@ pub(in crate::tape) struct Again {
     open: BTreeMap<String, Question>,
     answered: Answered,
     pub seen: Vec<Observation>,
-    pub end: Option<ConversationEnd>,
+    end: Option<ConversationEnd>,
     /// The first answer that does not match its question.
-    pub unfit: Option<ProtocolError>,
+    unfit: Option<ProtocolError>,
     not_kept: u64,
     keeping: Keeping,
 }
@@ -129,6 +129,30 @@ impl Again {
         let Ok(request) = RequestId::new(id) else { return };
         let outputs = self.machine.on_command(Command::Answer { request, answer });
         self.carry_out(outputs);
+    }
+
+    /// The observations and the end of the conversation.
+    ///
+    /// # Errors
+    /// If a recorded answer does not match its question.
+    pub fn finish(self) -> Result<(Vec<Observation>, Option<ConversationEnd>), ProtocolError> {
+        let Self {
+            machine: _,
+            lines: _,
+            messages: _,
+            open: _,
+            answered: _,
+            seen,
+            end,
+            unfit,
+            // Both were counted in the end of the conversation.
+            not_kept: _,
+            keeping: _,
+        } = self;
+        match unfit {
+            Some(unfit) => Err(unfit),
+            None => Ok((seen, end)),
+        }
     }
 
     fn does_not_fit(&mut self, request: &str, why: String) {

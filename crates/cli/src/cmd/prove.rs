@@ -1,12 +1,13 @@
-use crate::cmd::{Call, Cleanup, Command};
 use super::start::backend_parser;
+use crate::cmd::{Call, Cleanup, Command};
 use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{BackendKind, Envelope, ExitCode, WorkspaceMode, with_causes};
 use belljar_report::{Proven, proofs_html, render_proof, render_proofs, render_table};
-use belljar_runner::{Rest, remove_leftovers, 
-    LeakRow, LeakVerdict, Leaks, Planner, ProveError, ProveRequest, Proved, leaks, prove, versions,
+use belljar_runner::{
+    LeakRow, LeakVerdict, Leaks, Planner, ProveError, ProveRequest, Proved, Rest, leaks, prove,
+    remove_leftovers, versions,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -132,8 +133,7 @@ fn tell_leaks(found: &Leaks, backend: BackendKind, output: &Output) -> ExitCode 
         ]
     };
     let rows: Vec<Vec<String>> = found.rows.iter().map(row).collect();
-    let table =
-        render_table(&["canary", "planted in", "host", "sandbox", ""], &rows, output.out_style());
+    let table = render_table(&["canary", "planted in", "host", "sandbox", ""], &rows, output.out_style());
     output.result(&format!("{table}\n{} requests from inside were searched\n", found.requests));
     exit
 }
@@ -152,7 +152,11 @@ fn all(args: &ProveArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
             Err(error @ (ProveError::Backend { .. } | ProveError::Engine(_))) => {
                 let message = match &error {
                     ProveError::Backend { messages, .. } => messages.join("; "),
-                    _ => with_causes(&error),
+                    ProveError::Scene { .. }
+                    | ProveError::Engine(_)
+                    | ProveError::Guest(_)
+                    | ProveError::Table(_)
+                    | ProveError::File(_) => with_causes(&error),
                 };
                 Err(message)
             }

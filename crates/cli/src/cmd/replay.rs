@@ -261,7 +261,15 @@ fn replay_one(
     })
     .map_err(|error| match error {
         ReplayError::Trial(error) => failure(error, environment),
-        error => CliError::from(error),
+        error @ (ReplayError::Tape(_)
+        | ReplayError::Cassette { .. }
+        | ReplayError::Find(_)
+        | ReplayError::Load(_)
+        | ReplayError::Protocol(_)
+        | ReplayError::CassetteProtocol(_)
+        | ReplayError::Normaliser(_)
+        | ReplayError::NothingToRun { .. }
+        | ReplayError::OpenNetwork) => CliError::from(error),
     })?;
     let exit = replayed.exit();
     if !output.json {

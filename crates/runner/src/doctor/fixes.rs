@@ -61,7 +61,20 @@ pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<Stri
         RunError::Launch(LaunchError::Source { cause, .. }) => {
             (cause.raw_os_error() == Some(Errno::NOSYS.raw_os_error())).then_some(Reason::Filtered)
         }
-        _ => None,
+        RunError::Unmet(_)
+        | RunError::Value { .. }
+        | RunError::Terminal(_)
+        | RunError::Guest(_)
+        | RunError::Launch(_)
+        | RunError::Workspace(_)
+        | RunError::Allowed(_)
+        | RunError::Instance(_)
+        | RunError::Session(_)
+        | RunError::Journal(_)
+        | RunError::UnrecordedConversation
+        | RunError::EgressServices(_)
+        | RunError::TapeKey(_)
+        | RunError::Supervise(_) => None,
     };
     let Some(reason) = reason else { return Vec::new() };
     let bwrap = environment.program("bwrap").map_or("/usr/bin/bwrap".to_owned(), |path| path.to_string());

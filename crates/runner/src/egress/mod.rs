@@ -180,7 +180,12 @@ impl EgressServices {
                 name: OsText::new(entry.name.as_str()).ok()?,
                 value: OsText::new(value(run)).ok()?,
             }),
-            _ => None,
+            EnvSource::Literal(_)
+            | EnvSource::Constant(_)
+            | EnvSource::Variable(_)
+            | EnvSource::Prompt(_)
+            | EnvSource::File(_)
+            | EnvSource::Command(_) => None,
         };
         plan.env.iter().filter_map(variable).collect()
     }

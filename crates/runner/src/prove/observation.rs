@@ -119,7 +119,10 @@ pub(super) fn observe(row: &Row, scene: &Scene, before: &Snapshot, run: &StageRu
             ProbeResult::Unseen { .. } if scene.keeps_changes => {
                 closed("the end of the run does not show it")
             }
-            shown => shown,
+            shown @ (ProbeResult::Open { .. }
+            | ProbeResult::Reported { .. }
+            | ProbeResult::Closed { .. }
+            | ProbeResult::Unseen { .. }) => shown,
         },
         Evidence::Unheard(text) | Evidence::Heard(text) => match &scene.outside {
             Ok(outside) if outside.heard(&scene.text(text, row)) => open("a host heard it"),

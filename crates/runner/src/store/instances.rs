@@ -210,7 +210,7 @@ impl Source {
             _ if found.is_dir() => "a directory",
             _ if found.is_file() => "a file",
             _ if found.is_symlink() => "a symbolic link",
-            _ => "neither a file nor a directory",
+            Source::Directory | Source::File => "neither a file nor a directory",
         };
         Err(InstanceError::Kind { path: path.clone(), found, wanted })
     }

@@ -174,7 +174,16 @@ impl Journal {
         let since = SystemTime::now() - self.began.elapsed();
         let kept = plan.mounts.iter().filter_map(|mount| match &mount.source {
             MountSource::InstanceDirectory(path) => Some(path.as_path()),
-            _ => None,
+            MountSource::System
+            | MountSource::Image
+            | MountSource::SyntheticEtc
+            | MountSource::Proc
+            | MountSource::Devices
+            | MountSource::Temporary
+            | MountSource::AgentProgram
+            | MountSource::Workspace
+            | MountSource::Host(_)
+            | MountSource::InstanceFile(_) => None,
         });
         for path in kept.flat_map(|directory| written_since(directory, since, DEPTH)) {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

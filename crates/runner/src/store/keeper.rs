@@ -202,7 +202,7 @@ fn reported(ended: Ended, killed_by_keeper: bool) -> i32 {
         Ended::Killed(signal) if killed_by_keeper && signal == Signal::KILL.as_raw() => {
             BY_SIGNAL + Signal::TERM.as_raw()
         }
-        ended => status(ended),
+        ended @ (Ended::Exited(_) | Ended::Killed(_)) => status(ended),
     }
 }
 

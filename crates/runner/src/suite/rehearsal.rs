@@ -79,7 +79,13 @@ pub fn rehearse(
             })
             .collect::<Vec<_>>()
             .join("; "),
-        other => other.about().to_owned(),
+        other @ (AnswerValue::Allow { .. }
+        | AnswerValue::Deny { .. }
+        | AnswerValue::Hook(_)
+        | AnswerValue::Mcp(_)
+        | AnswerValue::Elicitation(_)
+        | AnswerValue::Dialog(_)
+        | AnswerValue::Error(_)) => other.about().to_owned(),
     };
     Ok(Rehearsed { what, by: answer.by.name(), reason: answer.reason })
 }

@@ -192,7 +192,13 @@ pub(super) fn read_agreed(
 ) -> io::Result<(Vec<u8>, bool)> {
     let Located { path: _, real, file } = Located::find(path).map_err(|error| match error {
         LoadError::Read { cause, .. } => cause,
-        other => io::Error::other(other.to_string()),
+        other @ (LoadError::Invalid { .. }
+        | LoadError::Named { .. }
+        | LoadError::Beyond { .. }
+        | LoadError::Asks { .. }
+        | LoadError::Unfit(_)
+        | LoadError::Path(_)
+        | LoadError::Planning(_)) => io::Error::other(other.to_string()),
     })?;
     let own = scope.holds_real(&real);
     if !own && !consent.covers_path(&scope.suite, &real) {

@@ -157,7 +157,7 @@ impl Mailbox {
                     self.message_requested = false;
                     return Some(Incoming::Message(text));
                 }
-                other => return Some(other),
+                other @ (Incoming::Answer { .. } | Incoming::End) => return Some(other),
             }
         }
     }

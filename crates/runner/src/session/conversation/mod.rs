@@ -262,7 +262,15 @@ impl Talk {
             Output::Dropped(dropped @ belljar_session::Dropped::Unfit { cause, .. }) => {
                 Some(format!("{dropped}: {cause}"))
             }
-            _ => None,
+            Output::Send(_)
+            | Output::Ask { .. }
+            | Output::Withdrawn { .. }
+            | Output::Dropped(_)
+            | Output::Observe(_)
+            | Output::Idle
+            | Output::CloseInput
+            | Output::Terminate
+            | Output::Ended(_) => None,
         });
         self.carry_out(outputs, emit);
         if let Some(why) = unfit {

@@ -1,5 +1,5 @@
-use crate::cmd::{Call, Command};
 use super::scenario_options::TryOptions;
+use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};

@@ -2,15 +2,15 @@ mod branch;
 mod hints;
 mod ours;
 
+use super::changes::{NOTHING, Naming, Options, reason, report_recovered, repository_lines, shown};
 use crate::cmd::{Call, Command};
-use super::changes::{NOTHING, Naming, Options, reason, repository_lines, shown, report_recovered};
 use crate::confirm::{answer, confirmed};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
 use belljar_runner::changes::{
-    Applied, ApplyMode, ApplyRequest, KeptLayer, Consent, KeptChanges, OnConflict, Refused, RefusedBecause,
+    Applied, ApplyMode, ApplyRequest, Consent, KeptChanges, KeptLayer, OnConflict, Refused, RefusedBecause,
     Selection, Unmerged, end_by,
 };
 use serde_json::{Value, json};
@@ -122,7 +122,8 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
         (_, None) => (BTreeMap::new(), OnConflict::Merge),
     };
     let consent = Consent { to, taken };
-    let mut asking = Asking { kept_layer: &kept_layer, selection: &selection, options, consent, on_conflict, mode };
+    let mut asking =
+        Asking { kept_layer: &kept_layer, selection: &selection, options, consent, on_conflict, mode };
     let (mut done, mut signal) =
         if found.is_empty() { (Applied::default(), None) } else { asking.apply()? };
     if signal.is_none() && !output.json && !args.dry_run && std::io::stdin().is_terminal() {

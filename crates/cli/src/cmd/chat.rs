@@ -1,6 +1,6 @@
-use crate::cmd::{Call, Command};
-use super::skill::SubjectOptions;
 use super::scenario_options::{LastWord, TryOptions, failure, limit_time, show, warn};
+use super::skill::SubjectOptions;
+use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::{Output, prompt};
 use belljar_contract::{ExitCode, visible};

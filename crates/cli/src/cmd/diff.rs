@@ -1,14 +1,14 @@
-use crate::cmd::{Call, Command};
 use super::changes::{
-    NOTHING, Naming, Options, both_line, machine, mark, own_machine, remark, repository_lines,
-    repository_machine, shown, report_recovered,
+    NOTHING, Naming, Options, both_line, machine, mark, own_machine, remark, report_recovered,
+    repository_lines, repository_machine, shown,
 };
+use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
+use belljar_report::{Sides, patch_text, render_difference};
 use belljar_runner::Planner;
 use belljar_runner::changes::{ChangeKind, EntryKind, KeptChanges, KeptRepository, Selection};
-use belljar_report::{Sides, patch_text, render_difference};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 
@@ -57,7 +57,8 @@ fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
     let found = kept_layer.changes()?;
     let directory = &planner.environment().directory;
     let options = &args.options;
-    let selection = Naming { kept_layer: &kept_layer, found: &found, options, directory }.selection(&options.paths)?;
+    let selection =
+        Naming { kept_layer: &kept_layer, found: &found, options, directory }.selection(&options.paths)?;
     let KeptChanges { files: mut changes, mut repositories, folded, both, unseen } = found;
     repositories.retain(|repository| Naming::includes(&selection, repository));
     if let Selection::Paths(paths) = selection {
@@ -114,7 +115,11 @@ fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
     }
     let says_nothing = |repository: &KeptRepository| repository_lines(repository).is_empty();
     if changes.is_empty() && unseen.is_empty() && repositories.iter().all(says_nothing) {
-        output.say(if folded.is_empty() { NOTHING } else { "Only files of git that no ref leads to are kept." });
+        output.say(if folded.is_empty() {
+            NOTHING
+        } else {
+            "Only files of git that no ref leads to are kept."
+        });
     }
     let listed = changes.len() - patched;
     if !output.is_read() && !args.stat && listed > 0 {

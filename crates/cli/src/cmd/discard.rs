@@ -1,5 +1,5 @@
+use super::changes::{NOTHING, Naming, Options, reason, report_recovered, shown};
 use crate::cmd::{Call, Command};
-use super::changes::{NOTHING, Naming, Options, reason, shown, report_recovered};
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
@@ -46,7 +46,8 @@ fn run(args: &DiscardArgs, planner: &Planner, output: &Output) -> Result<ExitCod
     let found = kept_layer.changes()?;
     let directory = &planner.environment().directory;
     let options = &args.options;
-    let selection = Naming { kept_layer: &kept_layer, found: &found, options, directory }.selection(&options.paths)?;
+    let selection =
+        Naming { kept_layer: &kept_layer, found: &found, options, directory }.selection(&options.paths)?;
     let count = found.files.len() + found.folded.len() + found.unseen.len();
     let all = args.options.paths.is_empty();
     if all

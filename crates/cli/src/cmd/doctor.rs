@@ -4,7 +4,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{CheckupState, Envelope, ExitCode};
 use belljar_report::render_checkups;
-use belljar_runner::{Rest, remove_leftovers, Planner, examine, versions};
+use belljar_runner::{Planner, Rest, examine, remove_leftovers, versions};
 use serde_json::json;
 
 /// Report what this machine can enforce, what it cannot, and how to change that

@@ -1,5 +1,5 @@
+use super::start::{Begun, Start, StartOptions, argument, start};
 use crate::cmd::{Call, Command};
-use super::start::{Begun, Start, StartOptions, start, argument};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::Workload;

@@ -3,8 +3,8 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, ImageName, visible};
 use belljar_report::human_size;
-use belljar_runner::{Rest, 
-    BuiltImage, Engine, EngineError, FromError, HostEnvironment, Image, ImageAct, ImageNews, Rebuild,
+use belljar_runner::{
+    BuiltImage, Engine, EngineError, FromError, HostEnvironment, Image, ImageAct, ImageNews, Rebuild, Rest,
     engine_places, remove_build_leftovers,
 };
 use serde_json::json;

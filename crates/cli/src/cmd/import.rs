@@ -2,8 +2,8 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
-use belljar_runner::tape::open_cassette;
 use belljar_runner::tape::cassette::{self, Cassette};
+use belljar_runner::tape::open_cassette;
 use belljar_runner::{BOTTLE_NAME, MANIFEST_NAME, Planner, import, write_new};
 use serde_json::json;
 use std::path::PathBuf;
@@ -76,7 +76,12 @@ fn run(args: &ImportArgs, planner: &Planner, output: &Output) -> Result<ExitCode
 }
 
 /// The scenario of a cassette, beside where we are.
-fn scenario(args: &ImportArgs, planner: &Planner, file: &AbsPath, output: &Output) -> Result<ExitCode, CliError> {
+fn scenario(
+    args: &ImportArgs,
+    planner: &Planner,
+    file: &AbsPath,
+    output: &Output,
+) -> Result<ExitCode, CliError> {
     let environment = planner.environment();
     let cassette = open_cassette(file, environment)?;
     let trial = cassette::scenario(&cassette, (file, &environment.shown(file)))?;

@@ -2,9 +2,10 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    AbsPath, Envelope, Workload, ExitCode, LaunchArgument, OsText, Purpose, RootPart, Unmet, WorkspaceMode, visible,
+    AbsPath, Envelope, ExitCode, LaunchArgument, OsText, Purpose, RootPart, Unmet, Workload, WorkspaceMode,
+    visible,
 };
-use belljar_report::{PlanPage, render_diagnostics, render_open, render_plan, Style};
+use belljar_report::{PlanPage, Style, render_diagnostics, render_open, render_plan};
 use belljar_runner::{Agreements, Allowances, Planned, Planner, Standing, lowered, refused_limits, why};
 use serde_json::json;
 

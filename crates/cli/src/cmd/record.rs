@@ -1,5 +1,5 @@
-use crate::cmd::{Call, Command};
 use super::scenario_options::{Plays, TryOptions, among_others};
+use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak};

@@ -1,8 +1,8 @@
+use super::start::{Begun, Start, StartOptions, argument, start};
 use crate::cmd::{Call, Command};
-use super::start::{Begun, Start, StartOptions, start, argument};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Workload, ExitCode, RunName};
+use belljar_contract::{ExitCode, RunName, Workload};
 use belljar_runner::{API_KEY_VARIABLE, BASE_URL_VARIABLE, LOGIN_PROGRAM, Model, TOKEN_VARIABLE};
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-use crate::cmd::{Call, Command};
 use super::scenario_options::{LastWord, TryOptions, failure, limit_time, print_result, show, warn};
+use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode};

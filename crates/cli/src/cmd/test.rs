@@ -1,11 +1,11 @@
-use crate::cmd::{Call, Command};
 use super::scenario_options::{Plays, TryOptions};
+use crate::cmd::{Call, Command};
 use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Digest, Envelope, ExitCode, ScenarioResult, SuiteResults};
-use belljar_runner::HostEnvironment;
 use belljar_report::{Moment, render_result, render_summary};
+use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{
     Job, SuiteNews, SuiteRequest, Trial, TrialUse, end_with_input, run_suite, scenario_files,
 };

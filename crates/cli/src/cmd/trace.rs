@@ -2,9 +2,9 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, Lane};
-use belljar_runner::{HostEnvironment, find_run};
 use belljar_report::{Trace, render_trace};
 use belljar_runner::suite::{evidence, unvouched};
+use belljar_runner::{HostEnvironment, find_run};
 use serde_json::json;
 use std::path::PathBuf;
 

@@ -1,12 +1,12 @@
-use crate::cmd::{Call, Command};
 use super::agree::{data as agreeing_data, listed, not_agreed, summary};
 use super::scenario_options::TryOptions;
+use crate::cmd::{Call, Command};
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, SandboxChoice, Envelope, ExitCode, Purpose, Wishes};
+use belljar_contract::{AbsPath, Envelope, ExitCode, Purpose, SandboxChoice, Wishes};
 use belljar_report::{Change, changes, render_changes};
-use belljar_runner::suite::{scenario_files, LoadError, TrialUse, load_scenario};
+use belljar_runner::suite::{LoadError, TrialUse, load_scenario, scenario_files};
 use belljar_runner::{Agreements, Allowances, HostEnvironment, Planned, Planner, Standing};
 use serde_json::json;
 use std::path::PathBuf;

@@ -6,8 +6,8 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible_name};
 use belljar_runner::changes::{
-    ApplyMode, KeptLayer, BranchRequest, Branched, Consent, KeptChanges, KeptRepository, NewBranch, bad_branch,
-    short_ref,
+    ApplyMode, BranchRequest, Branched, Consent, KeptChanges, KeptLayer, KeptRepository, NewBranch,
+    bad_branch, short_ref,
 };
 use serde_json::json;
 use std::ffi::OsStr;

@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::changes::{
-    ApplyMode, ApplyRequest, KeptLayer, Consent, EntryKind, KeptChanges, OnConflict, Refused, RefusedBecause,
+    ApplyMode, ApplyRequest, Consent, EntryKind, KeptChanges, KeptLayer, OnConflict, Refused, RefusedBecause,
     Selection,
 };
 use serde_json::json;

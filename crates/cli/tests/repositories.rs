@@ -48,6 +48,20 @@ fn exec_in(stage: &Stage, directory: &Path, script: &str) -> Finished {
     found
 }
 
+/// Pipes and sockets are never applied, and are shown.
+#[test]
+fn special_files_are_shown() {
+    require!(Bwrap, Git);
+    for mode in ["overlay", "copy"] {
+        let stage = repository(mode);
+        exec(&stage, "mkfifo d.pipe; echo a > a");
+        let page = stage.run(&["diff", "--stat"]).stdout;
+        assert_eq!(page, "A a\nA d.pipe  ! neither a file nor a directory; it is never applied\n", "{mode}");
+        let done = stage.run(&["apply"]);
+        assert!(!stage.path("project/d.pipe").exists() && stage.path("project/a").exists(), "{done:?}");
+    }
+}
+
 #[test]
 fn commits_are_listed_as_commits_and_written_with_their_files() {
     require!(Bwrap, Git);

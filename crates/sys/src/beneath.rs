@@ -332,6 +332,14 @@ impl Directory {
         rustix::fs::mknodat(self, plain(name)?, FileType::CharacterDevice, Mode::empty(), 0)
     }
 
+    /// Makes a named pipe.
+    ///
+    /// # Errors
+    /// `EEXIST` where the name is taken.
+    pub fn make_pipe(&self, name: &OsStr) -> Result<(), Errno> {
+        rustix::fs::mknodat(self, plain(name)?, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+    }
+
     /// Renames an entry of this directory to a name in `directory`.
     ///
     /// # Errors

@@ -124,7 +124,7 @@ fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
     let listed = changes.len() - patched;
     if !output.is_read() && !args.stat && listed > 0 {
         output.say(&format!(
-            "belljar: {listed} of {} changes are listed and not in the patch: links, modes, empty files, content that is not text",
+            "belljar: {listed} of {} changes are listed and not in the patch: directories, links, modes, empty files, content that is not text",
             changes.len()
         ));
     }

@@ -162,7 +162,11 @@ struct Copy<'copy> {
 impl Copy<'_> {
     fn directory(&mut self, path: &Path, pending: &mut Vec<PathBuf>) -> Result<(), (PathBuf, Fault)> {
         let here = |cause: Errno| (path.to_owned(), Fault::Refused(cause));
-        let source = self.source.directory(path).map_err(here)?;
+        // What vanishes while it is copied, as when git tidies up, is left out.
+        let source = match self.source.directory(path) {
+            Err(Errno::NOENT) if !path.as_os_str().is_empty() => return Ok(()),
+            found => found.map_err(here)?,
+        };
         let target = self.target.directory(path).map_err(here)?;
         let mut entries = Vec::new();
         source.entries(|name, _| entries.push(name.to_owned())).map_err(here)?;
@@ -184,7 +188,7 @@ impl Copy<'_> {
         name: &OsStr,
         path: &Path,
     ) -> Result<Next, Fault> {
-        let status = source.status(name)?;
+        let Some(status) = source.status_if_present(name)? else { return Ok(Next::Done) };
         if let Some(kind) = special(status.kind) {
             self.out.skipped.push((path.to_owned(), kind));
             return Ok(Next::Done);
@@ -199,7 +203,11 @@ impl Copy<'_> {
                 return Ok(Next::Enter);
             }
             Kind::Symlink => {
-                target.make_symlink(&source.link_target(name)?, name)?;
+                let leads_to = match source.link_target(name) {
+                    Err(Errno::NOENT) => return Ok(Next::Done),
+                    found => found?,
+                };
+                target.make_symlink(&leads_to, name)?;
                 if is_superuser() {
                     target.set_owner(name, status.owner, status.group)?;
                 }
@@ -218,6 +226,10 @@ impl Copy<'_> {
         path: &Path,
         status: &Status,
     ) -> Result<(), Fault> {
+        let content = match source.file(name) {
+            Err(Errno::NOENT) => return Ok(()),
+            found => found?,
+        };
         if status.links > 1 {
             if let Some(first) = self.names.get(&status.identity) {
                 let first_name = first.file_name().ok_or(Errno::INVAL)?;
@@ -226,7 +238,6 @@ impl Copy<'_> {
             }
             self.names.insert(status.identity, path.to_owned());
         }
-        let content = source.file(name)?;
         let made = target.create(name, 0o600)?;
         self.out.files += 1;
         if share_or_copy(&content, &made).map_err(copy_errno)? == Copied::Shared {

@@ -45,6 +45,32 @@ fn modes_links_times_and_names_are_kept() {
     mode(&to.join("a/b"), 0o755);
 }
 
+/// git tidies up whenever it likes: what vanishes meanwhile is left out.
+#[test]
+fn what_vanishes_while_it_is_copied_is_left_out() {
+    let place = tempfile::tempdir().unwrap();
+    let from = place.path().join("from");
+    put(&from, "stays", "1");
+    let busy = std::sync::atomic::AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while busy.load(std::sync::atomic::Ordering::Relaxed) {
+                for number in 0..50 {
+                    put(&from, &format!("comes/{number}/file"), "1");
+                }
+                fs::remove_dir_all(from.join("comes")).unwrap();
+            }
+        });
+        let copies: Vec<_> =
+            (0..100).map(|round| copy_tree(&from, &place.path().join(round.to_string()))).collect();
+        busy.store(false, std::sync::atomic::Ordering::Relaxed);
+        for copied in copies {
+            copied.unwrap();
+        }
+    });
+    assert_eq!(fs::read_to_string(place.path().join("99/stays")).unwrap(), "1");
+}
+
 #[test]
 fn a_failure_names_the_entry_and_leaves_nothing() {
     let place = tempfile::tempdir().unwrap();

@@ -100,8 +100,8 @@ pub fn repository_lines(repository: &KeptRepository) -> Vec<String> {
     }
     match changes.staged.len() {
         0 => {}
-        1 => out.push("index: 1 path staged".to_owned()),
-        count => out.push(format!("index: {count} paths staged")),
+        1 => out.push("index: 1 path changed".to_owned()),
+        count => out.push(format!("index: {count} paths changed")),
     }
     out.extend(changes.staged_class.iter().map(|carried| format!("  ! {}", carried_line(carried))));
     out.extend(changes.unread().map(|why| format!("! not known: {}", visible(why))));

@@ -253,8 +253,12 @@ impl Taking {
                         self.take(&directory, &name, &at, &status)?;
                     }
                 }
-                // They hold nothing, and are never applied.
-                Kind::Fifo | Kind::Socket | Kind::CharacterDevice | Kind::BlockDevice | Kind::Unknown => {}
+                // They hold nothing and are never applied. A pipe stands for each, so that it is shown.
+                Kind::Fifo | Kind::Socket | Kind::CharacterDevice | Kind::BlockDevice | Kind::Unknown => {
+                    if !known {
+                        self.parent(&at)?.make_pipe(&name)?;
+                    }
+                }
             }
             self.seen.insert(at);
         }

@@ -169,7 +169,10 @@ impl Copy<'_> {
         };
         let target = self.target.directory(path).map_err(here)?;
         let mut entries = Vec::new();
-        source.entries(|name, _| entries.push(name.to_owned())).map_err(here)?;
+        match source.entries(|name, _| entries.push(name.to_owned())) {
+            Err(Errno::NOENT) => {}
+            read => read.map_err(here)?,
+        }
         for name in entries {
             let at = path.join(&name);
             match self.entry(&source, &target, &name, &at) {

@@ -170,7 +170,9 @@ pub(super) fn compare(
 
 /// Objects of unfinished operations that are new and that no changed ref names.
 fn going_on(before: &Refs, after: &Refs, changed: &[RefChange]) -> Vec<RefChange> {
-    let changed: HashSet<ObjectId> = changed.iter().flat_map(|change| targets(change, after)).collect();
+    // Only a change that is compared with the same commit can stand for such a file.
+    let compared = changed.iter().filter(|change| moved::is_compared_with_head(&change.name, before, after));
+    let changed: HashSet<ObjectId> = compared.flat_map(|change| targets(change, after)).collect();
     let differing = after.others.iter().filter(|(name, ids)| before.others.get(*name) != Some(ids));
     let change = |(name, ids): (&Vec<u8>, &Option<Vec<ObjectId>>)| {
         let first = match ids {

@@ -12,10 +12,11 @@ const REPLACE: &[u8] = b"refs/replace/";
 const REMOTES: &[u8] = b"refs/remotes/";
 
 /// Files whose commits git checks out or applies as a whole when an unfinished operation ends.
-const WHOLE: [&[u8]; 5] = [
+const WHOLE: [&[u8]; 6] = [
     b"rebase-merge/autostash",
     b"rebase-merge/orig-head",
     b"sequencer/head",
+    b"MERGE_AUTOSTASH",
     b"MERGE_HEAD",
     b"logs/refs/stash",
 ];
@@ -85,6 +86,11 @@ fn base(name: &[u8], before: &Refs) -> Option<ObjectId> {
 /// The object that git does not read while this ref exists.
 fn replaced(name: &[u8]) -> Option<ObjectId> {
     ObjectId::parse(name.strip_prefix(REPLACE)?)
+}
+
+/// Whether a changed ref is compared with the user's HEAD, so that a file which names its commit need not be.
+pub(super) fn is_compared_with_head(name: &[u8], before: &Refs, after: &Refs) -> bool {
+    !is_only_remote(name, after) && base(name, before) == before.resolve(HEAD)
 }
 
 /// Whether this is a remote-tracking ref, and no ref of the user's own follows it: fetching checks nothing out.
@@ -167,6 +173,14 @@ mod tests {
         ];
         for (commands, expected) in cases {
             assert_eq!(carried(commands), expected, "{commands:?}");
+        }
+        // A remote-tracking ref is not compared, and does not stand for a file that is.
+        for file in ["rebase-merge/orig-head", "MERGE_AUTOSTASH"] {
+            let write = format!("!mkdir -p .git/rebase-merge && git rev-parse pr > .git/{file}");
+            let alias = format!("alias.begin={write}");
+            let commands: [&[&str]; 2] =
+                [&["update-ref", "refs/remotes/o/z", "pr"], &["-c", &alias, "begin"]];
+            assert_eq!(carried(&commands), [format!("{file} .envrc")]);
         }
         let replaced = carried(&[&["replace", "main", "pr"]]);
         assert!(replaced.len() == 1 && replaced[0].ends_with(" .envrc"), "{replaced:?}");

@@ -246,6 +246,9 @@ fn everything_is_discarded_however_closed_or_deep() {
     }
     let work = project.overlay().work();
     assert_eq!(fs::metadata(work.join("work")).unwrap().mode() & 0o777, 0, "the kernel's own directory");
+    // A discard that was killed left this; the agent closed the top.
+    put(upper.parent().unwrap(), "trash/discarded/left", "1");
+    fs::set_permissions(&upper, fs::Permissions::from_mode(0o555)).unwrap();
     project.overlay().discard(&Selection::All).unwrap();
     assert_eq!(fs::read_dir(upper).unwrap().count() + fs::read_dir(work).unwrap().count(), 0);
     assert_eq!(listing(&project.lower()), ["a 644 1"]);

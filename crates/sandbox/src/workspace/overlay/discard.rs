@@ -40,6 +40,12 @@ impl Overlay {
         if *selection == Selection::All {
             // At once, so that a part of the changes is never taken for all of them.
             let path = self.upper();
+            // A discard that was killed may have left its directory.
+            clear(&trash_path)?;
+            // The kernel asks for write permission on a directory that gets another parent.
+            let own = Directory::open(&self.directory);
+            own.and_then(|own| own.set_mode(OsStr::new("upper"), 0o700))
+                .map_err(|cause| LayersError::Open { path: path.clone(), cause })?;
             let named = std::fs::rename(&path, trash_path.join("discarded"));
             named.map_err(|cause| LayersError::Make { path: path.clone(), cause })?;
             make_private(&path)?;

@@ -84,11 +84,11 @@ impl Group<'_> {
         let log = files.read(&tree.own.join("logs/HEAD"), LARGEST_LOG).ok().flatten().unwrap_or_default();
         let last = log.trim_ascii_end().split(|byte| *byte == b'\n').next_back();
         let last = last.and_then(|line| ObjectId::parse(line.split(|byte| *byte == b' ').nth(1)?));
-        let has_other_files = tree.checked_out.as_ref().is_some_and(|paths| !paths.is_empty());
+        let has_other_files = tree.checked_out.as_ref().is_none_or(|paths| !paths.is_empty());
         let index = tree.base.as_ref().unwrap_or(&tree.now);
         has_other_files
             && index.says_the_same(&tree.after)
-            && last.is_some_and(|last| found.states.after.resolve(&tree.head) != Some(last))
+            && last.is_none_or(|last| found.states.after.resolve(&tree.head) != Some(last))
     }
 
     /// Where the files of a work tree are, from the project.

@@ -177,7 +177,7 @@ fn go_along(alone: Vec<Change>, sorted: &mut [Option<Sorted>], tree: usize) -> V
     out
 }
 
-/// Whether a change lies in a directory that a repository has a file in place of: it is written after that one.
+/// Whether a change lies in a directory that a repository's group makes in the place of a file: it is written after the group.
 fn needs_group(change: &Change, sorted: &[Option<Sorted>], tree: usize) -> bool {
     let makes_directory = |above: &Change| {
         above.kind == ChangeKind::TypeChanged

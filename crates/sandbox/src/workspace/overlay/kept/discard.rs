@@ -7,7 +7,7 @@ use super::{Found, Kept};
 use crate::workspace::git::{LARGEST_PACKED, Packed, read_in};
 use crate::workspace::overlay::apply::{Refused, RefusedBecause, Selection, failed, place_failed};
 use crate::workspace::overlay::discard::{Discarded, uncover, uncover_refs};
-use crate::workspace::overlay::layers::Layers;
+use crate::workspace::overlay::layers::{Layers, is_whiteout};
 use crate::workspace::overlay::{LayersError, Overlay};
 use crate::workspace::place::{Expected, Placing};
 use belljar_sys::beneath::Kind;
@@ -46,7 +46,7 @@ impl Kept {
             let (layers, overlay) = (&opened.layers[tree], &self.overlays[tree]);
             let packed = found.repository.git.join("packed-refs");
             let includes = |file: &Path| file.ancestors().any(|above| paths.contains(above));
-            if includes(&packed) {
+            if includes(&found.repository.git) {
                 let trees: Vec<PathBuf> = found.states.trees.iter().map(|tree| tree.own.clone()).collect();
                 uncover_refs(overlay, layers, &found.repository.git, &trees)?;
                 let files =
@@ -56,7 +56,13 @@ impl Kept {
             }
             for name in found.states.changed_by_agent() {
                 let file = found.repository.file_of(name);
-                if !includes(&file) {
+                let is_loose = || {
+                    layers
+                        .upper
+                        .status(&file)
+                        .is_ok_and(|found| found.is_some_and(|found| !is_whiteout(&found)))
+                };
+                if !includes(&file) && (!includes(&packed) || is_loose()) {
                     continue;
                 }
                 match drop_ref(overlay, layers, found, name)? {

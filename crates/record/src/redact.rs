@@ -44,7 +44,7 @@ pub(crate) fn redact_text(text: &mut String, redact: &Redact) {
 }
 
 /// Members of events whose values are belljar's own words.
-const OWN_WORDS: [&str; 2] = ["kind", "act"];
+const OWN_WORDS: [&str; 5] = ["kind", "act", "answer", "limit", "backend"];
 
 /// Redacts the members of an event. Their names are belljar's own. A path stays absolute, because an event with another
 /// one cannot be read and would be lost.
@@ -136,6 +136,11 @@ mod tests {
 
     #[test]
     fn a_kind_is_never_a_secret() {
+        for word in OWN_WORDS {
+            let mut event = json!({ word: "always" });
+            redact_event(&mut event, &redact("ODD", "always"));
+            assert_eq!(event, json!({ word: "always" }));
+        }
         let redact = redact("ODD", "notice");
         let mut event = json!({"kind": "notice", "text": "a notice"});
         redact_event(&mut event, &redact);

@@ -8,7 +8,7 @@
 use crate::store::leftovers;
 use belljar_sys::birth::Birth;
 use belljar_sys::process::{self, Ended, ProcessError, Reaped, Target};
-use belljar_sys::signal::{SignalError, SignalSet, Signals};
+use belljar_sys::signal::{SignalError, SignalSet, Signals, not_ignored};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal};
@@ -68,7 +68,7 @@ pub enum Rest {
 pub fn kept(rest: Rest, work: impl FnOnce() -> u8, tidy: impl FnOnce()) -> Result<u8, KeptError> {
     Birth::own().map_err(KeptError::Proc)?;
     // Blocked before the keeper is forked, which inherits the mask: no signal is lost, and none ends it.
-    let signals = Signals::take(&ENDING)?;
+    let signals = Signals::take(&not_ignored(&ENDING))?;
     let caller = rustix::process::getpid();
     let pipe = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
     let (error_reader, error_writer) =
@@ -160,7 +160,11 @@ fn ready() -> Result<(Signals, Birth), NotReady> {
     rustix::process::set_child_subreaper(Some(own)).map_err(|cause| ("adopt orphans", cause.into()))?;
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|cause| ("ask for a signal at the caller's end", cause.into()))?;
-    let signals = Signals::take(&ENDING).map_err(|cause| ("take over signals", cause.into()))?;
+    let mut taken = not_ignored(&ENDING);
+    if !taken.contains(&Signal::TERM) {
+        taken.push(Signal::TERM);
+    }
+    let signals = Signals::take(&taken).map_err(|cause| ("take over signals", cause.into()))?;
     Ok((signals, Birth::own().map_err(|cause| ("read /proc", cause.into()))?))
 }
 

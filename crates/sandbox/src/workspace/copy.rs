@@ -170,7 +170,7 @@ impl Copy<'_> {
         let target = self.target.directory(path).map_err(here)?;
         let mut entries = Vec::new();
         match source.entries(|name, _| entries.push(name.to_owned())) {
-            Err(Errno::NOENT) => {}
+            Err(Errno::NOENT) if !path.as_os_str().is_empty() => {}
             read => read.map_err(here)?,
         }
         for name in entries {

@@ -73,7 +73,11 @@ impl Engine {
         let target = format!("{list}?all=true&filters={}", escaped(&filters.to_string()));
         let act = "list containers";
         let answer = done(self.ask_at(Method::GET, &target, Sent::Nothing, act)?, act)?.json();
-        Ok(answer.as_array().cloned().unwrap_or_default())
+        match answer {
+            Value::Array(all) => Ok(all),
+            Value::Null => Ok(Vec::new()),
+            _ => Err(EngineError::Refused { act, message: "the answer is not a list".to_owned() }),
+        }
     }
 
     /// Removes a container, with what runs in it.

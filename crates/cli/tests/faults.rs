@@ -269,7 +269,7 @@ fn a_decider_that_fails_leaves_the_question_open() {
         (r#"read l; echo '{"id":"2","behavior":"allow"}'; cat"#, Some("wrong id: expected \"1\"")),
         (r#"read l; echo '{"behavior":"allow"}'; cat"#, Some("wrong id: expected \"1\"")),
         ("read l; echo allow; cat", Some("not a JSON object")),
-        (r#"read l; echo '{"id":"1","behavior":"allow","and":1}'; cat"#, Some("no member \"and\"")),
+        (r#"read l; echo '{"id":"1","behavior":"allow","and":1}'; cat"#, Some("unknown member \"and\"")),
         (r"read l; printf '\377\n'; cat", Some("not UTF-8")),
         ("read l; head -c 2000000 /dev/zero; cat", Some("a line that is too long")),
         ("exec sleep 1000", Some("did not answer in 1 s")),

@@ -339,12 +339,12 @@ fn programs_are_asked_and_held_to_the_question() {
         ("", "not a JSON object"),
         ("[]", "not a JSON object"),
         (r#"{"answers": {"Which?": 1, "Sizes?": 1}}"#, "wrong id: expected \"q-1\", found null"),
-        (r#"{"id": "q-2", "answers": {"Which?": 1, "Sizes?": 1}}"#, "it names \"q-2\""),
-        (r#"{"id": 1, "answers": {}}"#, "it names 1"),
+        (r#"{"id": "q-2", "answers": {"Which?": 1, "Sizes?": 1}}"#, "found \"q-2\""),
+        (r#"{"id": 1, "answers": {}}"#, "found 1"),
         (r#"{"id": "q-1", "answers": {"Which?": "first", "Sizes?": 1}}"#, "invalid choice"),
         (r#"{"id": "q-1", "answers": {"Which?": 1}}"#, "\"Sizes?\": expected a label"),
         (r#"{"id": "q-1", "answers": {"Which?": 1, "Sizes?": 1, "Z?": 1}}"#, "\"Z?\": this was not asked"),
-        (r#"{"id": "q-1", "answers": {"Which?": 1, "Sizes?": 1}, "x": 1}"#, "no member \"x\""),
+        (r#"{"id": "q-1", "answers": {"Which?": 1, "Sizes?": 1}, "x": 1}"#, "unknown member \"x\""),
         (r#"{"id": "q-1", "behavior": "allow"}"#, "\"answers\": expected an object"),
     ] {
         let error = request.read_reply(line).unwrap_err().to_string();

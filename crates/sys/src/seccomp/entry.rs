@@ -31,7 +31,7 @@ pub enum When {
 pub struct Check {
     /// The index of the argument, from 0.
     pub argument: u8,
-    /// What the low 32 bits of the argument must be. The kernel ignores the others for the arguments that are checked.
+    /// What the low 32 bits of the argument must be. The kernel ignores the others, or refuses a call that has them set.
     pub is: Is,
 }
 

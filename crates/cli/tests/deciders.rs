@@ -89,7 +89,7 @@ fn it_knows_what_the_user_is_after_and_has_a_second_try() {
     let found = tried(&stage, &["test", "--scripted", "a.yaml", "--decider-llm"]);
     assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
     assert!(found.stderr.contains("gave no answer in 2 tries"), "{}", found.stderr);
-    assert!(found.stderr.contains("there is no option 3; the options are 1 to 2"), "{}", found.stderr);
+    assert!(found.stderr.contains("option 3 does not exist; the options are 1 to 2"), "{}", found.stderr);
 }
 
 /// The rule of the session decides about tools, whatever a model would say.

@@ -40,7 +40,7 @@ fn held_back(stage: &Stage, at: &Path, reason: &str) {
     assert!(done.stderr.contains(&format!("{reason}\n")), "{reason}: {done:?}");
     assert_eq!(dry.stderr, done.stderr);
     assert_eq!(git(at, &["for-each-ref"]), before, "{reason}");
-    // It is no matter of which version is taken.
+    // `--force` chooses between versions; it does not move a branch that is in use.
     let forced = run(&["apply", "--force"]);
     assert_eq!((forced.status.code(), git(at, &["for-each-ref"])), (Some(1), before), "{forced:?}");
 }

@@ -261,11 +261,7 @@ fn a_missing_or_refused_credential_is_one_clear_error() {
     let mut command = stage.command(&["run", "--", "-p", "hi"]);
     let found = stage.finish(command.env("PATH", &path));
     assert_eq!(found.status.code(), Some(125));
-    assert!(
-        found.stderr.contains("there is no credential for the model: set ANTHROPIC_API_KEY"),
-        "{}",
-        found.stderr
-    );
+    assert!(found.stderr.contains("no credential for the model: set ANTHROPIC_API_KEY"), "{}", found.stderr);
     let port = serve(|_, _| {
         let body = r#"{"type":"error","error":{"type":"authentication_error","message":"invalid key"}}"#;
         format!(

@@ -234,7 +234,7 @@ impl EgressChain {
 pub enum EgressLogState {
     /// From its first row to its last, so a request that is not in it did not happen.
     Complete,
-    /// There is no log, so nothing is known about egress.
+    /// The log is missing, so nothing is known about egress.
     Absent,
     /// The log starts correctly and stops early, so later traffic is not known.
     Truncated,
@@ -254,7 +254,7 @@ impl EgressLogState {
     pub fn describe(&self) -> String {
         match self {
             Self::Complete => "the egress log is complete".to_owned(),
-            Self::Absent => "there is no egress log".to_owned(),
+            Self::Absent => "the egress log is missing".to_owned(),
             Self::Truncated => "the egress log stops before its end".to_owned(),
             Self::Edited { line, fault: EgressLogFault::Head } => format!(
                 "the egress log was changed: it ends at line {line} with another chain than the run's own log has"

@@ -22,7 +22,7 @@ pub enum ProbeResult {
         /// How that was observed.
         how: String,
     },
-    /// There is no result.
+    /// The probe gave no result.
     Unseen {
         /// Why there is none.
         why: String,
@@ -40,7 +40,7 @@ impl ProbeResult {
         }
     }
 
-    /// How it was observed, or why there is no result.
+    /// How it was observed, or why the probe gave no result.
     #[must_use]
     pub fn how(&self) -> &str {
         match self {
@@ -61,7 +61,7 @@ pub enum Verdict {
     Open,
     /// Closed on the host already, so closed inside proves nothing.
     ProvesNothing,
-    /// There is no result inside.
+    /// The probe gave no result inside.
     Unseen,
     /// Something that must work inside works.
     Works,

@@ -220,7 +220,7 @@ fn a_missing_key_ends_the_run_at_once() {
     let mut stage = Stage::new();
     stage.facts = CredentialFacts::default();
     let run = stage.run(Script::new().turn(Turn::text("never")));
-    run.assert_stopped_with("there is no credential for the model");
+    run.assert_stopped_with("no credential for the model");
     assert_eq!(run.transcript.requests.len(), 0);
 }
 

@@ -62,7 +62,7 @@ impl SandboxOptions {
 pub fn backend_parser() -> impl TypedValueParser<Value = BackendKind> {
     let values = BackendKind::ALL.map(|kind| PossibleValue::new(kind.name()).help(kind.about()));
     PossibleValuesParser::new(values).try_map(|name| {
-        BackendKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or("there is no such backend")
+        BackendKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or("unknown backend")
     })
 }
 
@@ -295,7 +295,7 @@ fn report_denied(denied: &[Denied], output: &Output) {
 fn proposal(planned: &Planned, needed: &[Destination]) -> String {
     let agent = &planned.compiled.plan.agent;
     if needed.is_empty() && planned.compiled.plan.egress.rules.is_empty() {
-        return "belljar: without a rule in `egress.allow` there is no network and no log of what was asked for; \
+        return "belljar: `egress.allow` is empty, so no host could be reached and no request was logged; \
             allow one host, and `--learn` shows the others"
             .to_owned();
     }

@@ -190,7 +190,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|now| now == self.identity) {
-            // The file may be gone already. If it cannot be removed, there is no one to report it to.
+            // The file may be gone already. A failure to remove it cannot be reported here.
             std::fs::remove_file(&self.path).ok();
         }
     }

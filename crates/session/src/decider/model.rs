@@ -27,7 +27,7 @@ pub enum ModelReplyError {
         /// The beginning of the reply.
         said: String,
     },
-    #[error("there is no option {number}; the options are 1 to {count}")]
+    #[error("option {number} does not exist; the options are 1 to {count}")]
     NoSuchOption { number: usize, count: usize },
     /// Several options where the question takes one, or the same option twice.
     #[error("expected one option, or several different ones if the question allows it")]

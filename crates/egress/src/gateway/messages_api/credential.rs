@@ -130,7 +130,7 @@ pub struct FoundCredential {
 /// Why no credential can be used. The text is for the user, and contains nothing of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelCredentialError {
-    #[error("there is no credential for the model: {}", CredentialSource::ways_to_have_one())]
+    #[error("no credential for the model: {}", CredentialSource::ways_to_have_one())]
     Missing,
     #[error(
         "the login in {source_name} has expired: run `{LOGIN_PROGRAM}` and log in again (belljar uses a login, and never renews one)",

@@ -25,17 +25,19 @@ pub enum ExitCode {
     Drifted = 7,
     /// A bug in belljar.
     Bug = 70,
-    /// `run`, `exec`, `shell`: the sandbox could not be built.
+    /// belljar could not build the sandbox or keep the record of the run: the agent is not to blame.
     LaunchFailed = 125,
     /// `run`, `exec`, `shell`: the command is not executable.
     NotExecutable = 126,
     /// `run`, `exec`, `shell`: the command was not found.
     NotFound = 127,
+    /// A signal ended the command before everything was run.
+    Interrupted = 130,
 }
 
 impl ExitCode {
     /// Every code in numeric order, for generated references.
-    pub const ALL: [ExitCode; 12] = [
+    pub const ALL: [ExitCode; 13] = [
         ExitCode::Passed,
         ExitCode::Failed,
         ExitCode::Invalid,
@@ -48,6 +50,7 @@ impl ExitCode {
         ExitCode::LaunchFailed,
         ExitCode::NotExecutable,
         ExitCode::NotFound,
+        ExitCode::Interrupted,
     ];
 
     #[must_use]
@@ -64,8 +67,9 @@ impl ExitCode {
     /// Combines many results into the one that a person must look at first.
     #[must_use]
     pub fn worst(exits: impl IntoIterator<Item = Self>) -> Self {
-        const ORDER: [ExitCode; 12] = [
+        const ORDER: [ExitCode; 13] = [
             ExitCode::Bug,
+            ExitCode::Interrupted,
             ExitCode::Failed,
             ExitCode::AgentFailed,
             ExitCode::Budget,
@@ -95,9 +99,10 @@ impl ExitCode {
             ExitCode::Budget => "a budget was reached",
             ExitCode::Drifted => "the replay drifted from its tape",
             ExitCode::Bug => "a bug in belljar",
-            ExitCode::LaunchFailed => "run, exec, shell: the sandbox could not be built",
+            ExitCode::LaunchFailed => "the sandbox could not be built, or the run not recorded",
             ExitCode::NotExecutable => "run, exec, shell: the command is not executable",
             ExitCode::NotFound => "run, exec, shell: the command was not found",
+            ExitCode::Interrupted => "interrupted before everything was run",
         }
     }
 }

@@ -31,51 +31,6 @@ fn main() {
     std::fs::write(&embedded, bytes).expect("the output directory can be written");
     println!("cargo:rustc-env=BELLJAR_GUEST_FILE={}", embedded.display());
     println!("cargo:rustc-env=BELLJAR_GUEST_DIGEST={digest}");
-    link_statically();
-    if let Some(packed) = packed_relocations() {
-        println!("cargo:rustc-link-arg-bins={packed}");
-    }
-}
-
-/// The C library and the unwinder become a part of the program, which then starts on every machine, and sooner: nothing is
-/// found, mapped and bound at every start. Flags for the compiler would do the same, but not for one program alone.
-fn link_statically() {
-    if !is_gnu_linux() {
-        return;
-    }
-    // rustc asks for the shared libraries by these names; what the linker finds first asks for the others.
-    let directory = PathBuf::from(env::var_os("OUT_DIR").unwrap()).join("static");
-    std::fs::create_dir_all(&directory).expect("the output directory can be written");
-    let stand_in = |name: &str, archive: &str| {
-        std::fs::write(directory.join(format!("lib{name}.so")), format!("INPUT(-l:lib{archive}.a)\n"))
-            .expect("the output directory can be written");
-    };
-    stand_in("gcc_s", "gcc_eh");
-    for name in ["c", "m", "dl", "pthread", "rt", "util"] {
-        stand_in(name, name);
-    }
-    println!("cargo:rustc-link-arg-bins=-L{}", directory.display());
-    println!("cargo:rustc-link-arg-bins=-static-pie");
-}
-
-fn is_gnu_linux() -> bool {
-    let is = |name: &str, wanted: &str| env::var(name).is_ok_and(|value| value == wanted);
-    is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu")
-}
-
-/// Addresses that are written at every start are listed in one bit each instead of 24 bytes, where the C library can read
-/// that: the list is as long as everything else that a start reads.
-fn packed_relocations() -> Option<&'static str> {
-    const SINCE: (u32, u32) = (2, 36);
-    // The library that is asked is this machine's.
-    if !is_gnu_linux() || env::var("TARGET") != env::var("HOST") {
-        return None;
-    }
-    let answer = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
-    let text = String::from_utf8(answer.stdout).ok()?;
-    let (major, minor) = text.trim().strip_prefix("glibc ")?.split_once('.')?;
-    let version: (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
-    (version >= SINCE).then_some("-Wl,-z,pack-relative-relocs")
 }
 
 /// Rust's own C library for the guest, where this toolchain has it: it starts sooner, because it does not ask the processor
@@ -107,9 +62,7 @@ fn build(manifest: &Path) -> PathBuf {
     cargo.arg("--manifest-path").arg(manifest).arg("--target-dir").arg(&target);
     // With the target named, the flags below concern the program and not the macros that build it, which could
     // not be loaded if they were static.
-    let packed = packed_relocations().filter(|_| triple.ends_with("-gnu"));
-    let packed = packed.map(|packed| format!(" -C link-arg={packed}")).unwrap_or_default();
-    cargo.args(["--target", &triple]).env("RUSTFLAGS", format!("-C target-feature=+crt-static{packed}"));
+    cargo.args(["--target", &triple]).env("RUSTFLAGS", "-C target-feature=+crt-static");
     for outer in [
         "CARGO_ENCODED_RUSTFLAGS",
         "CARGO_BUILD_RUSTFLAGS",

@@ -450,22 +450,22 @@ fn programs_that_people_use_work_inside() {
 
 /// In an empty root there is no C library and no loader.
 #[test]
-fn neither_belljar_nor_what_runs_inside_needs_anything_of_the_machine() {
+fn what_runs_inside_needs_nothing_of_the_machine() {
     require!(Bwrap);
     let stage = Stage::new();
     assert_eq!(sh(&stage, "true").status.code(), Some(0));
     let unpacked: Vec<_> =
         fs::read_dir(stage.path("data/belljar/guest")).unwrap().map(Result::unwrap).collect();
     assert_eq!(unpacked.len(), 1);
-    for (program, name) in
-        [(unpacked[0].path(), "belljar-guest "), (PathBuf::from(env!("CARGO_BIN_EXE_belljar")), "belljar ")]
-    {
-        let mut command = Command::new("bwrap");
-        command.args(["--unshare-all", "--ro-bind"]).arg(program).args(["/it", "/it", "--version"]);
-        let output = command.output().unwrap();
-        let printed = String::from_utf8(output.stdout).unwrap();
-        assert!(printed.starts_with(name), "{printed}{}", String::from_utf8_lossy(&output.stderr));
-    }
+    let mut command = Command::new("bwrap");
+    command.args(["--unshare-all", "--ro-bind"]).arg(unpacked[0].path()).args(["/it", "/it", "--version"]);
+    let output = command.output().unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        printed.starts_with("belljar-guest "),
+        "{printed}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// A stage whose files belong to an ordinary user, and the binary where that user can reach it.

@@ -45,7 +45,7 @@ pub enum FrameClaim {
         blocks: Vec<ClaimedBlock>,
     },
     /// A message with the role `user`.
-    Told {
+    User {
         /// The call of the sub-agent that it is for.
         parent: Option<CallId>,
         /// The results of tool calls.
@@ -184,7 +184,7 @@ pub fn claim_of_agent(Frame { raw, body }: &Frame) -> Option<FrameClaim> {
                 }
                 Block::Text(_) | Block::Thinking(_) | Block::ToolUse { .. } | Block::Other { .. } => None,
             });
-            Some(FrameClaim::Told { parent: frame.parent.clone(), results: results.collect() })
+            Some(FrameClaim::User { parent: frame.parent.clone(), results: results.collect() })
         }
         Inbound::Result(frame) => Some(FrameClaim::Ended {
             has_text: frame.text.as_deref().is_some_and(|text| !text.trim().is_empty()),

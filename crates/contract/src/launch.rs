@@ -253,7 +253,7 @@ impl BindSource {
 impl RootPart {
     /// For people: the kind, the mode and the path. The content of a file is not shown.
     #[must_use]
-    pub fn words(&self) -> Vec<String> {
+    pub fn arguments(&self) -> Vec<String> {
         let octal = |mode: &u32| format!("{mode:04o}");
         let word = |text: &str| text.to_owned();
         match self {

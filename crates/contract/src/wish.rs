@@ -42,7 +42,7 @@ pub enum PathUse {
     /// A file below `uploads`.
     Upload,
     /// A directory that the agent works on, as a copy.
-    Folder,
+    Directory,
     /// A directory below `.projects`.
     Project,
     Session,
@@ -63,7 +63,7 @@ impl PathUse {
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Upload => "upload",
-            Self::Folder => "directory to work on",
+            Self::Directory => "directory to work on",
             Self::Project => "project directory",
             Self::Session => "session file",
             Self::McpConfig => "MCP configuration",
@@ -304,7 +304,7 @@ mod tests {
         assert_ne!(digest, wishes(vec![]).digest());
         assert_ne!(digest, Wishes { root: None, ..one.clone() }.digest());
         assert_ne!(digest, Wishes { suite: path("/suite/b.yaml"), ..one.clone() }.digest());
-        let as_directory = Wish::Path { path: path("/x"), used_as: PathUse::Folder };
+        let as_directory = Wish::Path { path: path("/x"), used_as: PathUse::Directory };
         assert_ne!(digest, wishes(vec![as_directory]).digest());
         assert_ne!(wishes(vec![host("a.test")]).digest(), wishes(vec![host("a.test:80")]).digest());
         let other = Wishes { suite: path("/suite/b.yaml"), ..one.clone() };

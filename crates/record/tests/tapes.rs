@@ -109,7 +109,7 @@ fn write_with(base: &AbsPath, head: TapeHead) -> AbsPath {
         draft.file(name, &run.child(name)).unwrap();
     }
     draft.file(EXCHANGES, &kept.child(EXCHANGES)).unwrap();
-    draft.folder(BODIES, &kept.child(BODIES), Listed::ByExchanges).unwrap();
+    draft.directory(BODIES, &kept.child(BODIES), Listed::ByExchanges).unwrap();
     fs::remove_dir_all(&kept).unwrap();
     draft.finish(head).unwrap()
 }
@@ -254,7 +254,7 @@ fn a_large_tape_is_read_in_little_memory() {
     let target = base.child("large.tape");
     let mut draft = TapeDraft::begin(&target).unwrap();
     draft.file(EXCHANGES, &base.child("kept").child(EXCHANGES)).unwrap();
-    draft.folder(BODIES, &base.child("kept").child(BODIES), Listed::ByExchanges).unwrap();
+    draft.directory(BODIES, &base.child("kept").child(BODIES), Listed::ByExchanges).unwrap();
     draft.finish(head(5000)).unwrap();
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_reads_a_large_tape", "--nocapture"])

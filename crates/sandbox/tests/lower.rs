@@ -128,7 +128,7 @@ fn the_order_is_the_meaning() {
         text.push_str(&argument);
     }
     for part in &launch.root {
-        text.push_str(&format!("\n{}", part.words().join(" ")));
+        text.push_str(&format!("\n{}", part.arguments().join(" ")));
     }
     let expected = include_str!("lowered.txt");
     assert!(text.trim() == expected.trim(), "found\n{}\nexpected\n{expected}", text.trim());
@@ -146,7 +146,7 @@ fn an_image_replaces_the_system_and_the_rest_is_mounted_beside_it() {
     }
     plan.backend = BackendKind::Container;
     let launch = lower(&lowering(&plan, &workload, &machine)).unwrap();
-    let root: Vec<String> = launch.root.iter().map(|part| part.words().join(" ")).collect();
+    let root: Vec<String> = launch.root.iter().map(|part| part.arguments().join(" ")).collect();
     assert_eq!(root.first().map(String::as_str), Some("image read-only /"));
     for system in [" /usr ", " /bin", "/etc/ssl/certs", "/etc/ld.so.cache"] {
         assert!(!root.iter().any(|line| line.contains(system)), "{system}: {root:#?}");

@@ -99,7 +99,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals in the calling thread and opens a descriptor that tells of them.
+    /// Blocks the signals in the calling thread and opens a descriptor from which they are read.
     ///
     /// # Errors
     /// Fails if descriptors are used up.

@@ -176,7 +176,7 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    fn take(&mut self, ImageNews { act, words }: ImageNews<'_>) {
+    fn take(&mut self, ImageNews { act, line }: ImageNews<'_>) {
         if self.output.json || self.since.elapsed() < PATIENCE {
             return;
         }
@@ -185,7 +185,7 @@ impl Wait<'_> {
             ImageAct::Build => format!("building an image from {}", self.base),
         };
         if self.live() {
-            let text = format!("{doing} for {} s: {words}", self.since.elapsed().as_secs());
+            let text = format!("{doing} for {} s: {line}", self.since.elapsed().as_secs());
             self.output.paint(text.trim_end_matches([':', ' ']));
         } else if self.shown != Some(act) {
             self.output.say(&format!("belljar: {doing} …"));

@@ -103,7 +103,7 @@ fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result
     let launch = lowered(planned, planner.environment(), &Workload::Command(vec![OsText::default()]))?;
     let arguments: Vec<String> =
         launch.arguments.iter().chain(&launch.command).map(LaunchArgument::shown).collect();
-    let root: Vec<Vec<String>> = launch.root.iter().map(RootPart::words).collect();
+    let root: Vec<Vec<String>> = launch.root.iter().map(RootPart::arguments).collect();
     if output.json {
         let data = json!({
             "program": launch.program,

@@ -149,7 +149,7 @@ fn texts(value: &Value, out: &mut Vec<String>) {
 }
 
 /// Words of the agent's own in a request; what belljar and the skill put among them is not.
-fn agents_words(body: &Value) -> Vec<String> {
+fn agent_texts(body: &Value) -> Vec<String> {
     let mut all = Vec::new();
     texts(&body["system"], &mut all);
     texts(&body["tools"], &mut all);
@@ -192,7 +192,7 @@ fn no_shipped_tape_has_words_of_the_agents_own() {
     let body: Value = serde_json::from_slice(bodies.first().expect("the agent asked")).unwrap();
     let skills = files(&examples()).into_iter().filter(|path| path.ends_with("SKILL.md"));
     let ours: Vec<String> = skills.map(|path| fs::read_to_string(path).unwrap()).collect();
-    let known: HashSet<String> = agents_words(&body)
+    let known: HashSet<String> = agent_texts(&body)
         .iter()
         .flat_map(|text| runs(text).collect::<Vec<_>>())
         .filter(|run| !ours.iter().any(|text| text.contains(run.as_str())))

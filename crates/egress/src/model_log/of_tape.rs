@@ -5,7 +5,7 @@ use super::message::read;
 use super::remembered::Remembered;
 use super::request::items;
 use crate::gateway::{AGENT_ID_HEADER, SESSION_ID_HEADER};
-use crate::tape::{Normaliser, TapeBodies, TextNormaliser, without_agents_words};
+use crate::tape::{Normaliser, TapeBodies, TextNormaliser, without_agent_texts};
 use belljar_contract::{
     ConversationKey, Exchange, ExchangeRequest, ModelAnswer, ModelExchange, ModelRequest,
 };
@@ -53,7 +53,7 @@ pub fn exchanges_of_tape(
         let session = session(&exchange.request);
         let put_back = TextNormaliser::request(&exchange.request);
         let body = bodies.body(exchange.request.body).map_err(failed)?;
-        let items = items(&body, &put_back, without_agents_words);
+        let items = items(&body, &put_back, without_agent_texts);
         if items.len() > MOST_ITEMS {
             return Err(format!("exchange {} has more than {MOST_ITEMS} items", exchange.seq));
         }

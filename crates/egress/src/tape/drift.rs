@@ -27,7 +27,7 @@ pub enum DriftKind {
 impl DriftKind {
     /// The name for people.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn describe(self) -> &'static str {
         match self {
             Self::Cosmetic => "cosmetic drift",
             Self::ToolResult => "tool-result drift",
@@ -62,7 +62,7 @@ pub struct Difference {
     /// The present value.
     pub present: Option<String>,
     /// Whether it is in the agent's own texts, of which a tape only has digests.
-    pub agents_words: bool,
+    pub agent_texts: bool,
     /// The tool call that produced it, for a tool result.
     pub call: Option<ToolCall>,
 }
@@ -159,7 +159,7 @@ pub(super) fn difference(
 ) -> Difference {
     let (old, new) = (recorded.pointer(&pointer), present.pointer(&pointer));
     let marked = |value: Option<&Value>| value.is_some_and(|value| agent_texts::has_mark(&value.to_string()));
-    let agents_words = marked(old) || marked(new);
+    let agent_texts = marked(old) || marked(new);
     let call = result_at(present, &pointer).or(result_at(recorded, &pointer)).and_then(|block| {
         let id = block.get("tool_use_id")?.as_str()?;
         call(present, id).or_else(|| call(recorded, id))
@@ -173,12 +173,12 @@ pub(super) fn difference(
             (old.map(|value| shortened(&text(value), 0)), new.map(|value| shortened(&text(value), 0)))
         }
     };
-    let said = if agents_words { present_text(readable, &pointer) } else { None };
+    let said = if agent_texts { present_text(readable, &pointer) } else { None };
     let present = match (present, said) {
         (Some(digest), Some(said)) => Some(format!("{digest} {said}")),
         (present, _) => present,
     };
-    Difference { pointer, recorded, present, agents_words, call }
+    Difference { pointer, recorded, present, agent_texts, call }
 }
 
 /// The beginning of the agent's present text, where only digests are compared.
@@ -255,7 +255,7 @@ mod tests {
         for one in &reported {
             let (recorded, present) = (one.recorded.as_ref().unwrap(), one.present.as_ref().unwrap());
             assert!(
-                one.agents_words && recorded.contains("sha256:") && present.contains("sha256:"),
+                one.agent_texts && recorded.contains("sha256:") && present.contains("sha256:"),
                 "{one:?}"
             );
             assert!(!recorded.contains("You are") && present.contains("You are new"), "{one:?}");

@@ -25,7 +25,7 @@ pub use normaliser::{Normaliser, UnknownNormaliser};
 pub use private::{Private, has_word};
 pub use recorder::{KeepExchanges, Recorder, Taped};
 pub use replay::{OnDrift, Pace, Replay, ReplayReport, ReplaySetup, TapeBodies, Unconsumed};
-pub(crate) use text_normaliser::{TextNormaliser, without_agents_words};
+pub(crate) use text_normaliser::{TextNormaliser, without_agent_texts};
 
 use std::sync::Arc;
 

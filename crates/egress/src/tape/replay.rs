@@ -403,7 +403,7 @@ impl ReplayInner {
 
 /// A drift in one line.
 fn sentence(drift: &Drift) -> String {
-    let what = drift.kind.words();
+    let what = drift.kind.describe();
     match drift.differences.first() {
         Some(first) => format!("{what} in {} at {}", drift.conversation, first.pointer),
         None => format!("{what} in {}", drift.conversation),

@@ -306,6 +306,6 @@ async fn the_agents_own_texts_are_compared_and_not_kept() {
     assert_eq!(heard.0, 400);
     let report = other.report();
     let difference = &report.drifts[0].differences[0];
-    assert_eq!((difference.pointer.as_str(), difference.agents_words), ("/system/0/text", true));
+    assert_eq!((difference.pointer.as_str(), difference.agent_texts), ("/system/0/text", true));
     assert!(difference.present.as_ref().unwrap().contains("You are an Agent"), "{difference:?}");
 }

@@ -97,7 +97,7 @@ fn put_back(text: &str, mark: &str, id: &str) -> Option<String> {
 }
 
 /// A text without the digests of the agent's own texts; `None` if it has none.
-pub(crate) fn without_agents_words(text: &str) -> Option<String> {
+pub(crate) fn without_agent_texts(text: &str) -> Option<String> {
     agent_texts::without_marks(text)
 }
 

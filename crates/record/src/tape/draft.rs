@@ -71,12 +71,12 @@ impl TapeDraft {
     ///
     /// # Errors
     /// When it cannot be copied.
-    pub fn folder(&mut self, name: &str, from: &AbsPath, listed: Listed) -> Result<(), TapeWriteError> {
+    pub fn directory(&mut self, name: &str, from: &AbsPath, listed: Listed) -> Result<(), TapeWriteError> {
         for entry in fs::read_dir(from).into_iter().flatten().flatten() {
             let Ok(file) = entry.file_name().into_string() else { continue };
             let (inner, source) = (format!("{name}/{file}"), from.child(&file));
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() => self.folder(&inner, &source, listed)?,
+                Ok(kind) if kind.is_dir() => self.directory(&inner, &source, listed)?,
                 Ok(kind) if kind.is_file() => match listed {
                     Listed::AsParts => self.file(&inner, &source)?,
                     Listed::ByExchanges => self.copy(&inner, &source).map(drop)?,

@@ -83,7 +83,7 @@ fn tape_asking(base: &Path, count: u64, body: fn(u64) -> Vec<u8>) -> AbsPath {
     draft.file("events.jsonl", &run.child("events.jsonl")).unwrap();
     draft.file("not there", &run.child("not there")).unwrap();
     draft.file(EXCHANGES, &run.child(EXCHANGES)).unwrap();
-    draft.folder(BODIES, &run.child(BODIES), Listed::ByExchanges).unwrap();
+    draft.directory(BODIES, &run.child(BODIES), Listed::ByExchanges).unwrap();
     assert_eq!(draft.exchanges().unwrap(), count);
     let now = Tape::open(&target).ok().map(|old| old.exchanges.len());
     assert_eq!(now, before, "the target changed before the tape was complete");
@@ -131,7 +131,7 @@ fn a_part_that_is_read_again_is_checked_again() {
     draft.part("a", &[b'a'; 700 << 10]).unwrap();
     draft.part("b", &[b'b'; 700 << 10]).unwrap();
     draft.file(EXCHANGES, &path.child(EXCHANGES)).unwrap();
-    draft.folder(BODIES, &path.child(BODIES), Listed::ByExchanges).unwrap();
+    draft.directory(BODIES, &path.child(BODIES), Listed::ByExchanges).unwrap();
     let path = draft.finish(head(1)).unwrap();
     let tape = Tape::open(&path).unwrap();
     assert_eq!(tape.read("b").unwrap()[..], [b'b'; 700 << 10]);

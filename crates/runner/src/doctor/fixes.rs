@@ -54,7 +54,7 @@ pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<Stri
     }
     let reason = match error {
         RunError::Launch(
-            LaunchError::Bubblewrap { words: message }
+            LaunchError::Bubblewrap { message }
             | LaunchError::Sealing { step: GuestStep::Root, detail: message },
         ) => namespace_reason(message, &Switches::read()),
         // All supported kernels have the call; a filter that refuses it refuses namespaces as well.

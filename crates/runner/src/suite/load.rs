@@ -229,7 +229,7 @@ pub(super) fn find(
     let mut named = Vec::new();
     for directory in &session.folders {
         let path = resolve(&directory.from)?;
-        named.push((PathUse::Folder, path.clone()));
+        named.push((PathUse::Directory, path.clone()));
         found.directories.push((path, super::stage::DirectoryAccess::of(directory.mode)));
     }
     for project in &session.projects {

@@ -91,7 +91,7 @@ fn began_ms(frames: &[FrameSeen], exchanges: &[ModelExchange]) -> u64 {
             FrameClaim::Spoken { .. }
             | FrameClaim::Sent { .. }
             | FrameClaim::Interrupted
-            | FrameClaim::Told { .. }
+            | FrameClaim::User { .. }
             | FrameClaim::Ended { .. }
             | FrameClaim::Compacted => None,
         };

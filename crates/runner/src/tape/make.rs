@@ -63,10 +63,10 @@ pub fn make(
     draft.record(&record(&tried.run, &tried.facts))?;
     let path = tried.directory.child("frames.jsonl");
     draft.part("frames.jsonl", frames(&path).map_err(|cause| read(&path, cause))?.as_bytes())?;
-    draft.folder("artifacts/files", &tried.directory.child("artifacts/files"), Listed::AsParts)?;
+    draft.directory("artifacts/files", &tried.directory.child("artifacts/files"), Listed::AsParts)?;
     let kept = tried.directory.child("tape");
     draft.file(EXCHANGES, &kept.child(EXCHANGES))?;
-    draft.folder(BODIES, &kept.child(BODIES), Listed::ByExchanges)?;
+    draft.directory(BODIES, &kept.child(BODIES), Listed::ByExchanges)?;
     let head = TapeHead {
         kind: TAPE_KIND.to_owned(),
         format: TAPE_FORMAT,

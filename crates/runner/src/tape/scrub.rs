@@ -69,7 +69,7 @@ pub fn scrub(tape: &Tape, kinds: &[Private]) -> Result<Tape, ScrubError> {
     drop(log);
     let mut draft = TapeDraft::begin(target)?;
     draft.file(EXCHANGES, &kept.child(EXCHANGES))?;
-    draft.folder(BODIES, &kept.child(BODIES), Listed::ByExchanges)?;
+    draft.directory(BODIES, &kept.child(BODIES), Listed::ByExchanges)?;
     draft.record(&record(tape, kinds)?)?;
     for name in tape.head.parts.keys() {
         if name == EXCHANGES || RECORD.contains(&name.as_str()) {

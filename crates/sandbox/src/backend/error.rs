@@ -74,10 +74,10 @@ pub enum LaunchError {
         cause: io::Error,
     },
     /// bubblewrap failed, with its own message.
-    #[error("bubblewrap could not build the sandbox: {words}")]
+    #[error("bubblewrap could not build the sandbox: {message}")]
     Bubblewrap {
         /// What it wrote to standard error.
-        words: String,
+        message: String,
     },
     /// The engine gave no container.
     #[error(transparent)]

@@ -92,7 +92,7 @@ impl<'a> Comparison<'a> {
                     self.differ(line, what);
                 }
             }
-            FrameClaim::Told { parent, results } => {
+            FrameClaim::User { parent, results } => {
                 self.turn.user_frames += u64::from(parent.is_none());
                 for result in results {
                     self.returned(frame, parent.as_ref(), result);

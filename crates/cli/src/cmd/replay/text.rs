@@ -64,7 +64,7 @@ fn one_drift(drift: &Drift, style: Style) -> String {
     let mut text = format!(
         "{} {} in {}, request {}; {nearest}\n",
         style.removed("x"),
-        drift.kind.words(),
+        drift.kind.describe(),
         visible(&drift.conversation.to_string()),
         drift.request
     );
@@ -82,7 +82,7 @@ fn one_drift(drift: &Drift, style: Style) -> String {
         text.push_str(&format!("    {}\n", visible(&difference.pointer)));
         text.push_str(&format!("    recorded: {}\n", value(&difference.recorded)));
         text.push_str(&format!("    present:  {}\n", value(&difference.present)));
-        if difference.agents_words {
+        if difference.agent_texts {
             text.push_str("    the agent's own text; a tape has its digest only\n");
         }
         if let Some(call) = &difference.call {

@@ -66,7 +66,7 @@ fn out_of(section: &mut dyn FnMut(&str, &[Difference]), title: &str, side: &str)
         pointer: format!("only the {side} tape has it"),
         recorded: None,
         present: None,
-        agents_words: false,
+        agent_texts: false,
         call: None,
     };
     section(title, &[only]);

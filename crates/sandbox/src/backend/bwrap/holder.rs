@@ -67,7 +67,7 @@ impl Holder for Bubblewrap {
         }
         let message = text.trim().trim_start_matches("bwrap: ").to_owned();
         LaunchError::Bubblewrap {
-            words: if message.is_empty() { "it ended without output".to_owned() } else { message },
+            message: if message.is_empty() { "it ended without output".to_owned() } else { message },
         }
     }
 

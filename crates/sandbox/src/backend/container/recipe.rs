@@ -42,7 +42,7 @@ pub struct ImageNews<'a> {
     /// What the engine is doing.
     pub act: ImageAct,
     /// The last that the engine said about it: a line without control characters, or nothing.
-    pub words: &'a str,
+    pub line: &'a str,
 }
 
 /// Why an image could not be made.
@@ -204,7 +204,7 @@ impl Engine {
                 failed = failed.take().or(complaint(line));
                 last = line["status"].as_str().map_or(String::new(), plain);
             }
-            news(ImageNews { act: ImageAct::Fetch, words: &last });
+            news(ImageNews { act: ImageAct::Fetch, line: &last });
         });
         match fetched {
             // Some engines know before they begin.
@@ -246,7 +246,7 @@ impl Engine {
                 said.extend(lines.filter(|line| !line.is_empty() && !line.contains("STEP ")));
                 said.drain(..said.len().saturating_sub(LAST_LINES));
             }
-            news(ImageNews { act: ImageAct::Build, words: said.last().map_or("", String::as_str) });
+            news(ImageNews { act: ImageAct::Build, line: said.last().map_or("", String::as_str) });
         })?;
         let refused = |message: String| EngineError::Refused { act: "make an image", message };
         match (failed, made.or(written)) {

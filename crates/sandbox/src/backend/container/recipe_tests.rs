@@ -54,7 +54,7 @@ impl FromPlay {
         let base = ImageName::parse("host.example/base:1").unwrap();
         let mut news = Vec::new();
         let built =
-            engine.build_from(&base, Rebuild::WhereMissing, &mut |one| news.push(one.words.to_owned()));
+            engine.build_from(&base, Rebuild::WhereMissing, &mut |one| news.push(one.line.to_owned()));
         Came { built, heard: played.end(), news }
     }
 

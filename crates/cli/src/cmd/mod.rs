@@ -43,7 +43,7 @@ macro_rules! verbs {
 
 // In the order of the help.
 verbs! {
-        Run run RunArgs,
+    Run run RunArgs,
     Exec exec ExecArgs,
     Shell shell ShellArgs,
     Plan plan PlanArgs,

@@ -121,15 +121,19 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
     let mut running = false;
     let interactive = is_interactive();
     let mut held = Vec::new();
-    let mut watch = |event: &Event| match event {
-        Event::HostExecutedHeld { path, act, why } => {
+    let mut watch = |event: &Event| {
+        if let Event::HostExecutedHeld { path, act, why } = event {
             let line = super::findings::held_line(path, *act, why, planner.environment());
             // A program that draws on the screen would be disturbed; these lines wait for its end.
             if interactive { held.push(line) } else { output.say(&line) }
         }
         // Once the command runs, the terminal is its own.
-        Event::Notice { text } if !running => output.say(&format!("belljar: {}", visible(text))),
-        other => running |= matches!(other, Event::CommandStarted { .. }),
+        if let Event::Notice { text } = event
+            && !running
+        {
+            output.say(&format!("belljar: {}", visible(text)));
+        }
+        running |= matches!(event, Event::CommandStarted { .. });
     };
     let report = run(RunRequest {
         notice: None,

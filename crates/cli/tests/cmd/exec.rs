@@ -461,11 +461,7 @@ fn what_runs_inside_needs_nothing_of_the_machine() {
     command.args(["--unshare-all", "--ro-bind"]).arg(unpacked[0].path()).args(["/it", "/it", "--version"]);
     let output = command.output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        printed.starts_with("belljar-guest "),
-        "{printed}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(printed.starts_with("belljar-guest "), "{printed}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// A stage whose files belong to an ordinary user, and the binary where that user can reach it.

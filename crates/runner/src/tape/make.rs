@@ -143,11 +143,9 @@ fn session_file(trial: &Trial, file: &AbsPath) -> Option<AbsPath> {
 /// The version that the agent reported.
 #[must_use]
 pub fn agent_version(run: &Run) -> Option<String> {
-    run.events.iter().find_map(|record| match record.event.known() {
-        Some(Event::Seen { what }) => match &**what {
-            Observation::ConversationBegan { version, .. } => version.clone(),
-            _ => None,
-        },
-        _ => None,
+    run.events.iter().find_map(|record| {
+        let Some(Event::Seen { what }) = record.event.known() else { return None };
+        let Observation::ConversationBegan { version, .. } = &**what else { return None };
+        version.clone()
     })
 }

@@ -48,7 +48,25 @@ impl Keeping {
                 .sum()
             }
             Observation::TurnEnded(outcome) => outcome.text.as_mut().map_or(0, |text| self.text(text)),
-            _ => 0,
+            Observation::Ready { .. }
+            | Observation::ConversationBegan { .. }
+            | Observation::MessageTaken { .. }
+            | Observation::StateChanged { .. }
+            | Observation::SubAgentStarted { .. }
+            | Observation::SubAgentEnded { .. }
+            | Observation::SkillActivated { .. }
+            | Observation::SkillLoaded { .. }
+            | Observation::Compacted
+            | Observation::Asked { .. }
+            | Observation::Answered { .. }
+            | Observation::CallRefused { .. }
+            | Observation::Retried { .. }
+            | Observation::Unanswered { .. }
+            | Observation::Withdrawn { .. }
+            | Observation::RequestSettled { .. }
+            | Observation::AfterResult { .. }
+            | Observation::UnknownFrame { .. }
+            | Observation::Flawed(_) => 0,
         }
     }
 
@@ -56,10 +74,10 @@ impl Keeping {
     pub fn fit_end(&mut self, end: &mut ConversationEnd) -> u64 {
         let last = end.last.as_mut().and_then(|last| last.text.as_mut());
         let lost = last.map_or(0, |text| self.text(text));
-        match &mut end.failure {
-            Some(ConversationFailure::ResultIsError { text: Some(text), .. }) => lost + self.text(text),
-            _ => lost,
+        if let Some(ConversationFailure::ResultIsError { text: Some(text), .. }) = &mut end.failure {
+            return lost + self.text(text);
         }
+        lost
     }
 
     fn text(&mut self, text: &mut String) -> u64 {

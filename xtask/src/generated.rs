@@ -8,6 +8,7 @@ use std::fs;
 use std::io::ErrorKind;
 
 use belljar_contract::{ExitCode, HarnessProfile};
+use belljar_runner::FileKind;
 use serde_json::{Value, json};
 
 use crate::repository::Repository;
@@ -96,21 +97,23 @@ fn exit_codes() -> Result<String, TaskError> {
 }
 
 fn schema() -> Result<String, TaskError> {
-    Ok(format!("{:#}\n", belljar_runner::json_schema()))
+    published(FileKind::Manifest)
 }
 
 fn answer_policy_schema() -> Result<String, TaskError> {
-    Ok(format!("{:#}\n", belljar_runner::answer_policy_schema()))
+    published(FileKind::AnswerPolicy)
 }
 
 fn scenario_schema() -> Result<String, TaskError> {
-    let schema =
-        belljar_runner::scenario_schema(&belljar_runner::checks_schema(), &belljar_runner::rule_schema());
-    Ok(format!("{schema:#}\n"))
+    published(FileKind::Scenario)
 }
 
 fn session_schema() -> Result<String, TaskError> {
-    Ok(format!("{:#}\n", belljar_runner::session_schema()))
+    published(FileKind::Session)
+}
+
+fn published(kind: FileKind) -> Result<String, TaskError> {
+    Ok(format!("{:#}\n", kind.schema()))
 }
 
 fn checks() -> Result<String, TaskError> {
@@ -125,7 +128,7 @@ fn manifest() -> Result<String, TaskError> {
          [docs/manifest.md](../manifest.md), the JSON Schema for editors\n\
          [schema/belljar.schema.json](../../schema/belljar.schema.json).\n",
     );
-    tables("", &belljar_runner::json_schema(), &mut page)?;
+    tables("", &FileKind::Manifest.schema(), &mut page)?;
     harnesses(&mut page)?;
     Ok(page)
 }

@@ -277,6 +277,7 @@ const VERBS: &[(&str, &[&str], i32, &[&str])] = &[
     ("plain", &["doctor"], 0, &[]),
     ("plain", &["image", "list"], 4, &[]),
     ("plain", &["completions", "bash"], 0, &[]),
+    ("plain", &["schema", "manifest"], 0, &[]),
     ("plain", &["skill", "skills/hello", "go", "--script", "hello.json"], 0, &[]),
     ("plain", &["skill", ".", "go", "--script", "hello.json"], 0, &[]),
     ("linked", &["skill", "skills/hello", "go", "--script", "hello.json"], 2, &[]),

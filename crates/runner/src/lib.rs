@@ -11,6 +11,7 @@ mod git;
 mod launch;
 mod plan;
 mod prove;
+mod schemas;
 mod session;
 mod store;
 pub mod suite;
@@ -18,19 +19,14 @@ pub mod tape;
 
 pub use belljar_egress::gateway::{API_KEY_VARIABLE, BASE_URL_VARIABLE, LOGIN_PROGRAM, TOKEN_VARIABLE};
 pub use belljar_egress::proxy::{Mode as EgressMode, Reach};
-pub use belljar_plan::{
-    BOTTLE_NAME, Compiled, Imported, LayerText, Origin, Reason, Rigour, json_schema, scenario_schema,
-    session_schema, why,
-};
+pub use belljar_plan::{BOTTLE_NAME, Compiled, Imported, LayerText, Origin, Reason, Rigour, why};
 pub use belljar_sandbox::{
     BackendError, BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Waiting,
 };
 pub use belljar_session::Harnesses;
-pub use belljar_session::decider::{
-    parse_answer_flag as answer_rule, policy_schema as answer_policy_schema, rule_schema,
-};
+pub use belljar_session::decider::parse_answer_flag as answer_rule;
 pub use belljar_sys::names::without_modules as names_without_modules;
-pub use belljar_verdict::{reference as checks_reference, schema as checks_schema};
+pub use belljar_verdict::reference as checks_reference;
 pub use changes::layers::{About, Layer, LayerEntry, LayerError, kept_in};
 pub use doctor::{examine, launch_hints, versions};
 pub use egress::{Denied, EgressError};
@@ -52,6 +48,7 @@ pub use plan::planner::Planner;
 pub use plan::project::find as find_project;
 pub use plan::shared_values::SharedFile;
 pub use prove::{LeakRow, LeakVerdict, Leaks, ProveError, ProveRequest, Proved, leaks, prove};
+pub use schemas::FileKind;
 pub use session::conversation::{
     ConversationRequest, ConversationTimes, Deciders, ExternalDecider, ModelCalls, ModelLine, Pending, React,
     Spoken, Stopper, Then,

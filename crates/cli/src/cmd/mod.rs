@@ -70,6 +70,7 @@ verbs! {
     Decide decide DecideArgs,
     Gates gates GatesArgs,
     Answer answer AnswerArgs,
+    Schema schema SchemaArgs,
     Completions completions CompletionsArgs,
 }
 

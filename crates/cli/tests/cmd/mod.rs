@@ -22,6 +22,7 @@ mod prove;
 pub mod record;
 mod replay;
 mod run;
+mod schema;
 mod shell;
 mod skill;
 mod tape;

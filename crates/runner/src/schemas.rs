@@ -1,0 +1,39 @@
+//! The JSON Schemas of the files that people write.
+
+use serde_json::Value;
+
+/// A kind of file with a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    Manifest,
+    Scenario,
+    Session,
+    AnswerPolicy,
+}
+
+impl FileKind {
+    pub const ALL: [Self; 4] = [Self::Manifest, Self::Scenario, Self::Session, Self::AnswerPolicy];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Manifest => "manifest",
+            Self::Scenario => "scenario",
+            Self::Session => "session",
+            Self::AnswerPolicy => "answer-policy",
+        }
+    }
+
+    #[must_use]
+    pub fn schema(self) -> Value {
+        match self {
+            Self::Manifest => belljar_plan::json_schema(),
+            Self::Scenario => belljar_plan::scenario_schema(
+                &belljar_verdict::schema(),
+                &belljar_session::decider::rule_schema(),
+            ),
+            Self::Session => belljar_plan::session_schema(),
+            Self::AnswerPolicy => belljar_session::decider::policy_schema(),
+        }
+    }
+}

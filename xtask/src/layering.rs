@@ -13,6 +13,9 @@ use crate::{Findings, TaskError};
 
 const PREFIX: &str = "belljar-";
 
+/// Shows the table to people.
+const GUIDE: &str = "CONTRIBUTING.md";
+
 /// Allowed as a dev-dependency of every crate.
 const TEST_HELP: &str = "testkit";
 
@@ -116,7 +119,7 @@ const RINGS: [Ring; 15] = [
     },
     Ring {
         name: TEST_HELP,
-        may_see: &["contract"],
+        may_see: &[],
         purity: Purity::Effects,
         because: "the tests of every crate use it, so it must not see them",
     },
@@ -130,8 +133,23 @@ const RINGS: [Ring; 15] = [
 
 pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
     let metadata = repository.output("cargo", &["metadata", "--format-version", "1", "--no-deps"])?;
-    let faults = judge(&serde_json::from_str(&metadata)?)?;
+    let metadata = serde_json::from_str(&metadata)?;
+    let mut faults = judge(&metadata)?;
+    faults.extend(unused(&metadata)?);
+    faults.extend(described(&std::fs::read_to_string(repository.path(GUIDE))?));
     Ok(Findings { notes: Vec::new(), faults })
+}
+
+/// The fault of a guide that does not contain the table as it is.
+fn described(guide: &str) -> Option<String> {
+    let line = |ring: &Ring| match ring.may_see {
+        [] => format!("{:<9} nothing\n", ring.name),
+        seen => format!("{:<9} {}\n", ring.name, seen.join(", ")),
+    };
+    let table: String = RINGS.iter().map(line).collect();
+    let block = format!("```\n{table}```\n");
+    (!guide.contains(&block))
+        .then(|| format!("{GUIDE} must contain the allowed dependencies as they are:\n{block}"))
 }
 
 /// Checks the output of `cargo metadata --no-deps`.
@@ -151,6 +169,26 @@ fn judge(metadata: &Value) -> Result<Vec<String>, TaskError> {
             let dependency_name = text(dependency, "name")?;
             let edge = Edge { to: dependency_name, for_tests: dependency["kind"].as_str() == Some("dev") };
             faults.extend(ring.fault_of(&edge, members.contains(dependency_name)));
+        }
+    }
+    Ok(faults)
+}
+
+/// Allowed dependencies that no crate has.
+fn unused(metadata: &Value) -> Result<Vec<String>, TaskError> {
+    let mut faults = Vec::new();
+    for package in list(metadata, "packages")? {
+        let name = ring_name(text(package, "name")?);
+        let dependencies = list(package, "dependencies")?;
+        let seen = dependencies
+            .iter()
+            .map(|dependency| text(dependency, "name").map(ring_name))
+            .collect::<Result<BTreeSet<_>, _>>()?;
+        let ring = RINGS.iter().filter(|ring| ring.name == name);
+        for allowed in ring.flat_map(|ring| ring.may_see).filter(|allowed| !seen.contains(*allowed)) {
+            faults.push(format!(
+                "`{name}` does not depend on `{allowed}`; remove it from xtask/src/layering.rs"
+            ));
         }
     }
     Ok(faults)

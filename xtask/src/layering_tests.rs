@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::judge;
+use super::{described, judge, unused};
 
 /// A crate and its dependencies, each `(name, kind)`.
 type Crate<'a> = (&'a str, &'a [(&'a str, Option<&'a str>)]);
@@ -30,7 +30,7 @@ fn allowed_edges_pass() {
         ("belljar-sandbox", &[("belljar-contract", None), ("belljar-sys", None)]),
         ("belljar-runner", &[("belljar-sandbox", None), ("tokio", None)]),
         ("belljar-cli", &[("belljar-runner", None), ("clap", None)]),
-        ("belljar-testkit", &[("belljar-contract", None)]),
+        ("belljar-testkit", &[("serde_json", None)]),
         ("xtask", &[("belljar-contract", None)]),
     ]);
     assert_eq!(found, Vec::<String>::new());
@@ -108,4 +108,21 @@ fn pure_crate_must_not_bring_the_world_in() {
 fn invalid_metadata_is_an_error() {
     assert!(judge(&json!({})).is_err());
     assert!(judge(&json!({ "packages": [{}] })).is_err());
+}
+
+#[test]
+fn an_allowed_edge_that_no_crate_has_is_found() {
+    let metadata = workspace(&[("belljar-plan", &[("serde", None)]), ("belljar-sys", &[("libc", None)])]);
+    assert_eq!(
+        unused(&metadata).unwrap(),
+        ["`plan` does not depend on `contract`; remove it from xtask/src/layering.rs"]
+    );
+}
+
+#[test]
+fn a_guide_that_shows_another_table_is_found() {
+    let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../CONTRIBUTING.md")).unwrap();
+    assert_eq!(described(&guide), None);
+    let other = guide.replace("egress    contract\n", "egress    contract, record\n");
+    assert!(described(&other).is_some());
 }

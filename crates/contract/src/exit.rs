@@ -9,7 +9,7 @@
 pub enum ExitCode {
     /// The command did what was asked, and every check passed.
     Passed = 0,
-    /// A check or a gate failed.
+    /// A check failed.
     Failed = 1,
     /// The command line or a file is not valid.
     Invalid = 2,
@@ -91,7 +91,7 @@ impl ExitCode {
     pub const fn meaning(self) -> &'static str {
         match self {
             ExitCode::Passed => "done, everything passed",
-            ExitCode::Failed => "a check or gate failed",
+            ExitCode::Failed => "a check failed",
             ExitCode::Invalid => "the command line or a file is not valid",
             ExitCode::Unverified => "could not verify: evidence is missing",
             ExitCode::Unsupported => "this machine cannot honour the plan",
@@ -125,6 +125,8 @@ mod tests {
         }
         for code in ExitCode::ALL {
             assert_eq!(ExitCode::worst([code, Passed]), code);
+            // A code that the order does not have would rank before all others.
+            assert!(code == Bug || ExitCode::worst([code, Bug]) == Bug, "{code:?}");
             assert_eq!(ExitCode::from_status(code.code().into()), Some(code));
         }
     }

@@ -220,8 +220,8 @@ pub enum HostPatternError {
     },
     #[error("host pattern must not contain spaces")]
     Space,
-    /// A wildcard that is not at the front.
-    #[error("`*` is allowed only at the front, as in `*.example.org`")]
+    /// A wildcard that is not a whole first label.
+    #[error("`*` stands only at the front and before a dot, as in `*.example.org`")]
     Wildcard,
     /// A port that is out of range or not a number.
     #[error("`{0}` is not a port; ports are 1 to 65535")]
@@ -399,8 +399,8 @@ mod tests {
             ("https://api.github.com/x", "expected a host or `*.domain`, found a URL"),
             ("api.github.com/repos", "expected a host or `*.domain`, found a path after it"),
             ("api github.com", "host pattern must not contain spaces"),
-            ("a.*.org", "`*` is allowed only at the front, as in `*.example.org`"),
-            ("*", "`*` is allowed only at the front, as in `*.example.org`"),
+            ("a.*.org", "`*` stands only at the front and before a dot, as in `*.example.org`"),
+            ("*", "`*` stands only at the front and before a dot, as in `*.example.org`"),
             ("a.org:0", "`0` is not a port; ports are 1 to 65535"),
             ("a.org:65536", "`65536` is not a port; ports are 1 to 65535"),
             ("a.org:+80", "`+80` is not a port; ports are 1 to 65535"),

@@ -79,7 +79,7 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         program: "`sh -c` with a probe's own script",
         when: "`belljar prove` shows that a probe would succeed without a sandbox",
         directory: "a made-up project",
-        environment: "made up",
+        environment: "generated",
         input: "nothing",
     },
     OutsideProgram {
@@ -87,7 +87,7 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         program: "belljar itself: `exec`, `run`, `plan` and `skill`",
         when: "`belljar prove`",
         directory: "a made-up project",
-        environment: "made up, with your `PATH`",
+        environment: "generated, with your `PATH`",
         input: "nothing, or the probe's own data",
     },
     OutsideProgram {
@@ -95,7 +95,7 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         program: "`git`, from the system's path",
         when: "`belljar prove` makes a repository, and looks at it afterwards",
         directory: "a made-up project",
-        environment: "made up",
+        environment: "generated",
         input: "nothing",
     },
     OutsideProgram {
@@ -103,7 +103,7 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         program: "`sh`, which starts belljar's own prober",
         when: "`belljar prove` shows that a probe would succeed without a sandbox",
         directory: "a made-up project",
-        environment: "made up",
+        environment: "generated",
         input: "nothing, or the probe's own data",
     },
     OutsideProgram {
@@ -111,7 +111,7 @@ pub const OUTSIDE: &[OutsideProgram] = &[
         program: "`cat`, from the system's path",
         when: "`belljar prove`: a process whose command line and environment hold made-up secrets",
         directory: "`/`",
-        environment: "made up",
+        environment: "generated",
         input: "a pipe to which nothing is written",
     },
     OutsideProgram {

@@ -119,7 +119,7 @@ fn head(out: &mut Page<'_>, plan: &Plan) {
 }
 
 fn sees(out: &mut Page<'_>, plan: &Plan) {
-    out.section("Sees, in the order it is laid");
+    out.section("Sees, in mount order");
     for Mount { target, source, access, why } in &plan.mounts {
         let access = match access {
             Access::ReadOnly => "ro",

@@ -228,7 +228,7 @@ fn list(engine: &Engine, output: &Output) -> Result<(), EngineError> {
         ));
     }
     if images.is_empty() {
-        output.say("There is none yet; a run makes it.");
+        output.say("No image yet; the first run in a container builds it.");
     }
     Ok(())
 }

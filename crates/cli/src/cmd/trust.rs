@@ -60,7 +60,7 @@ fn run(args: &TrustArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
         if files > 0 {
             output.say(&format!("revoked permissions to change guarded files: {files}"));
         }
-        let text = if was || files > 0 { "taken back" } else { "there was no agreement" };
+        let text = if was || files > 0 { "revoked" } else { "there was no agreement" };
         return Ok(done(output, &planned, text, &[]));
     }
     let (standing, differences) = match agreements.standing(plan)? {

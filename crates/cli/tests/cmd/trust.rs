@@ -52,7 +52,7 @@ fn from_never_to_agreed_to_changed_to_taken_back() {
 
     stage.write("project/belljar.toml", MANIFEST);
     assert_eq!(standing(), "agreed", "back to what was agreed to");
-    assert!(stage.run(&["trust", "--revoke"]).stdout.ends_with(": taken back\n"));
+    assert!(stage.run(&["trust", "--revoke"]).stdout.ends_with(": revoked\n"));
     assert_eq!(standing(), "not agreed to yet");
     assert!(stage.run(&["trust", "--revoke"]).stdout.ends_with(": there was no agreement\n"));
 }

@@ -55,7 +55,7 @@ impl Scalar for HostPattern {
             let fault = Fault::new(error.to_string());
             match error.instead() {
                 Some(host) => {
-                    fault.help(format!("write `{}`; an egress rule names hosts and ports only", shown(host)))
+                    fault.help(format!("write `{}`: the host, without scheme and path", shown(host)))
                 }
                 None => match error {
                     HostPatternError::Wildcard if text == "*" => {

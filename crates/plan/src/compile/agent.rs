@@ -254,7 +254,7 @@ impl<'a> Compiler<'a> {
                     .map_or(String::new(), |near| format!("did you mean `{near}`?"));
                 let message = format!("no harness is called `{}`", belljar_contract::decode::shown(name));
                 self.report("unknown-harness", message, &at.place, &label).help =
-                    Some(format!("known is {}", list(&known)));
+                    Some(format!("known: {}", list(&known)));
                 None
             }
             (None, None) => None,
@@ -297,8 +297,13 @@ impl<'a> Compiler<'a> {
             (None, None) => return None,
         };
         if !backend.takes_image() {
-            let message = format!("the image `{image}` is for containers; {} has none", backend.name());
-            let help = "write `backend = \"container\"`, or leave `image` out".to_owned();
+            let message = format!("the image `{image}` is for containers; the backend is {}", backend.name());
+            let help = match origin {
+                Origin::Option(option) => format!("add `--backend container`, or leave `{option}` out"),
+                Origin::Written(_) | Origin::Default(_) | Origin::Harness(_) | Origin::Host(_) => {
+                    "write `backend = \"container\"`, or leave `image` out".to_owned()
+                }
+            };
             self.report("needless-image", message, place, "").help = Some(help);
         }
         reasons.add("image", image.as_str(), origin);
@@ -320,7 +325,7 @@ impl<'a> Compiler<'a> {
                 let label = nearest(&at.value.0, known.iter().copied())
                     .map_or(String::new(), |near| format!("did you mean `{near}`?"));
                 let message = format!(
-                    "`{}` is nothing that the model's provider does",
+                    "`{}` is not a tool of the model's provider",
                     belljar_contract::decode::shown(&at.value.0)
                 );
                 self.report("invalid-value", message, &at.place, &label).help =

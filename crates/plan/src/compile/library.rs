@@ -105,7 +105,7 @@ impl Compiler<'_> {
             let checked: Vec<String> =
                 candidates.iter().map(|path| path.child("SKILL.md").to_string()).collect();
             let message = format!("the skill `{name}` is not on this machine");
-            self.report("missing-skill", message, place, "looked for by this").help =
+            self.report("missing-skill", message, place, "no SKILL.md here").help =
                 Some(format!("checked {}", list(&checked)));
             return None;
         };

@@ -243,7 +243,7 @@ pub fn select(manifest: &Manifest, name: Option<&str>) -> Result<Selection, Sele
             help: match nearest(name, names.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None if names.is_empty() => "the manifest declares no agent".to_owned(),
-                None => format!("declared are {}", some(&names)),
+                None => format!("declared: {}", some(&names)),
             },
         }),
     }

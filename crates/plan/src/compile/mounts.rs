@@ -49,7 +49,7 @@ pub(super) const RESERVED: [(&str, &str); 13] = [
     ("/proc", "the sandbox has its own processes"),
     ("/sys", "it is not there"),
     ("/dev", "the sandbox has a handful of devices"),
-    ("/etc", "it is made up by belljar"),
+    ("/etc", "belljar generates it"),
     ("/usr", "it is the system's, read-only"),
     ("/bin", "it is the system's, read-only"),
     ("/sbin", "it is the system's, read-only"),
@@ -219,13 +219,13 @@ fn skeleton(inside: &Inside, system: System) -> Vec<Mount> {
             "/usr",
             MountSource::System,
             "programs and libraries of the system",
-            "users, hosts and TLS roots, made up",
+            "users, hosts and TLS roots, generated",
         ),
         System::Image => (
             "/",
             MountSource::Image,
             "everything that the image holds",
-            "users and hosts, made up; the rest is the image's",
+            "users and hosts, generated; the rest is the image's",
         ),
     };
     vec![

@@ -33,8 +33,8 @@ const VARIABLES: [(&str, ProxyValue, &str); 11] = [
         ProxyValue::Constant("1"),
         "newer versions of Node let `fetch` ask the variables above",
     ),
-    ("BELLJAR_PROXY", ProxyValue::Run(RunValue::ProxyAddress), "belljar's own way out for ssh asks it"),
-    ("BELLJAR_PROXY_TOKEN", ProxyValue::Run(RunValue::ProxyToken), "belljar's own way out for ssh asks it"),
+    ("BELLJAR_PROXY", ProxyValue::Run(RunValue::ProxyAddress), "belljar's ssh proxy command uses it"),
+    ("BELLJAR_PROXY_TOKEN", ProxyValue::Run(RunValue::ProxyToken), "belljar's ssh proxy command uses it"),
 ];
 
 #[derive(Clone, Copy)]

@@ -35,14 +35,14 @@ pub(super) fn write(facts: &Facts<'_>) -> String {
         match workspace.mode {
             WorkspaceMode::Direct => "What you change there is changed for the user at once.",
             WorkspaceMode::Overlay =>
-                "What you change there, commits and branches included, is kept aside until the user applies it.",
+                "What you change there, commits and branches included, is kept apart until the user applies it.",
             WorkspaceMode::Copy =>
-                "It is a copy; what you change there, commits included, is kept aside until the user applies it.",
+                "It is a copy; what you change there, commits included, is kept apart until the user applies it.",
         }
     )];
     let guarded = workspace.mode == WorkspaceMode::Direct && workspace.unguarded.is_none();
     if guarded && isolation == Isolation::Sandboxed && *purpose == Purpose::Session {
-        lines.push("Files there that the user's machine would execute later are held back: git hooks and configuration that names programs, settings of editors and agents, `.envrc`, `.mcp.json` and the like, wherever they lie. Creating, changing, moving or linking one fails with \"Permission denied\" or \"Read-only file system\", and the user is told; ask the user to make such a change. `git init`, `clone`, `commit`, `worktree add`, `remote add` and `push -u` work.".to_owned());
+        lines.push("Files there that the user's machine would execute later are held back: git hooks and configuration that names programs, settings of editors and agents, `.envrc`, `.mcp.json` and the like, wherever they lie. Creating, changing, moving or linking one fails with \"Permission denied\" or \"Read-only file system\", and the attempt is reported to the user; ask the user to make such a change. `git init`, `commit`, `remote add` and `push -u` work; `clone` and `worktree add` work where no such file is checked out.".to_owned());
     }
     let kept = match home {
         HomeMode::Clean => "",

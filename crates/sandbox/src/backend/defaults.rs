@@ -53,11 +53,11 @@ pub(super) enum ProcessLimit {
 impl ProcessLimit {
     const fn mechanism(self) -> &'static str {
         match self {
-            ProcessLimit::Resource(_) => "RLIMIT_NPROC, counted per user namespace; looked at twice a second",
-            ProcessLimit::Numbers(_) => "pid_max of the pid namespace; looked at twice a second",
+            ProcessLimit::Resource(_) => "RLIMIT_NPROC, counted per user namespace; checked twice a second",
+            ProcessLimit::Numbers(_) => "pid_max of the pid namespace; checked twice a second",
             ProcessLimit::Engine(_) => "the container's control group: pids",
             ProcessLimit::EngineAndResource(_) => {
-                "RLIMIT_NPROC, counted per user namespace; looked at twice a second; and the container's control group: pids"
+                "RLIMIT_NPROC, counted per user namespace; checked twice a second; and the container's control group: pids"
             }
         }
     }

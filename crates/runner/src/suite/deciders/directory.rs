@@ -207,11 +207,15 @@ pub fn leave_answer(
         Some("question") => reply["answers"] = question_answers(&request, choose, answers)?,
         Some("permission") => match choose {
             [value] if value == "allow" || value == "deny" => reply["behavior"] = json!(value),
-            _ => return Err(GateError::Unfit("a permission is answered with `allow` or `deny`".to_owned())),
+            _ => {
+                return Err(GateError::Unfit(
+                    "expected `allow` or `deny`, because the question is a permission".to_owned(),
+                ));
+            }
         },
         Some("elicit") => match choose {
             [value] if value == "decline" || value == "cancel" => reply["action"] = json!(value),
-            _ => return Err(GateError::Unfit("this is answered with `decline` or `cancel`".to_owned())),
+            _ => return Err(GateError::Unfit("expected `decline` or `cancel`".to_owned())),
         },
         Some("dialog") => match choose {
             [value] if value == "cancelled" => reply["behavior"] = json!("cancelled"),
@@ -219,7 +223,11 @@ pub fn leave_answer(
                 reply["behavior"] = json!("ok");
                 reply["choice"] = json!(value);
             }
-            _ => return Err(GateError::Unfit("a dialog is answered with exactly one value".to_owned())),
+            _ => {
+                return Err(GateError::Unfit(
+                    "expected exactly one value, because the question is a dialog".to_owned(),
+                ));
+            }
         },
         Some(_) | None => return Err(foreign()),
     }

@@ -105,7 +105,7 @@ fn mechanisms(lowering: &Lowering<'_>) -> OwnMechanisms {
             Ok(mechanism)
         } else {
             Err((
-                "no control group that may be written has the controller",
+                "no writable control group has the controller",
                 "`belljar doctor` says what is there; or leave the limit out",
             ))
         }

@@ -162,7 +162,7 @@ fn an_agent_must_be_named_among_several() {
     );
     assert_outcome(
         &stage.outcome(&["plan", "a/../\u{1b}[31m"]),
-        "exit 2\n--- stdout\n--- stderr\nerror: no agent `a/../\\u{1b}[31m` is declared\n  hint: declared are `reviewer` and `writer`\n",
+        "exit 2\n--- stdout\n--- stderr\nerror: no agent `a/../\\u{1b}[31m` is declared\n  hint: declared: `reviewer` and `writer`\n",
     );
 }
 

@@ -27,7 +27,7 @@ usage: cargo xtask TASK
   check              layering, sizes, types, words, harness, outside and generated, together
   layering           crates have only their allowed dependencies, and pure crates are pure
   sizes              no source file is too long
-  types              no type name is defined twice in one crate
+  types              no type name is defined twice in one crate, or public in two libraries
   words              no file contains a registry host or a path of one machine
   harness            names of one agent or provider are in their own directories
   outside            every program that is started outside the sandbox is listed

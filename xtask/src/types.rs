@@ -1,28 +1,84 @@
-//! Checks that a type name is defined once per crate.
+//! Checks that a type name is defined once per crate, and that no two libraries export the same one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use crate::repository::Repository;
 use crate::{Findings, TaskError};
 
+/// Crates whose types no other crate's product code imports: the programs and the test helpers.
+const NOT_LIBRARIES: [&str; 3] = ["cli", "guest", "testkit"];
+
+/// A type definition in a source file.
+#[derive(Debug, PartialEq, Eq)]
+struct Definition {
+    name: String,
+    /// Whether it is plain `pub`, without a restriction such as `pub(crate)`.
+    is_public: bool,
+}
+
+/// A source file of a crate and the types that it defines.
+struct Source {
+    package: String,
+    file: String,
+    types: Vec<Definition>,
+}
+
 pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
-    let mut defined: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    let mut sources = Vec::new();
     for file in repository.files()? {
-        let Some(package) = measured(&file) else { continue };
-        for name in types_in(&fs::read_to_string(repository.path(&file))?) {
-            defined.entry((package.to_owned(), name)).or_default().push(file.clone());
+        let Some(package) = measured(&file).map(str::to_owned) else { continue };
+        let types = types_in(&fs::read_to_string(repository.path(&file))?);
+        sources.push(Source { package, file, types });
+    }
+    let mut faults = twice_in_one_crate(&sources);
+    faults.extend(public_in_two_libraries(&sources));
+    Ok(Findings { faults, ..Findings::default() })
+}
+
+fn twice_in_one_crate(sources: &[Source]) -> Vec<String> {
+    let mut defined: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for Source { package, file, types } in sources {
+        for Definition { name, .. } in types {
+            defined.entry((package, name)).or_default().push(file);
         }
     }
-    let mut findings = Findings::default();
-    for ((package, name), files) in defined.into_iter().filter(|(_, files)| files.len() > 1) {
-        findings.faults.push(format!(
-            "{package} defines `{name}` {} times, in {}: one name has one meaning",
-            files.len(),
-            files.join(", ")
-        ));
+    let twice = defined.into_iter().filter(|(_, files)| files.len() > 1);
+    twice
+        .map(|((package, name), files)| {
+            format!(
+                "{package} defines `{name}` {} times, in {}: one name has one meaning",
+                files.len(),
+                files.join(", ")
+            )
+        })
+        .collect()
+}
+
+fn public_in_two_libraries(sources: &[Source]) -> Vec<String> {
+    let mut defined: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
+    for Source { package, file, types } in sources {
+        if NOT_LIBRARIES.contains(&package.as_str()) {
+            continue;
+        }
+        for Definition { name, .. } in types.iter().filter(|definition| definition.is_public) {
+            defined.entry(name).or_default().insert((package, file));
+        }
     }
-    Ok(findings)
+    let mut faults = Vec::new();
+    for (name, places) in defined {
+        let packages: BTreeSet<&str> = places.iter().map(|(package, _)| *package).collect();
+        if packages.len() > 1 {
+            let files: Vec<&str> = places.iter().map(|(_, file)| *file).collect();
+            faults.push(format!(
+                "`{name}` is public in {} libraries, in {}: rename one, or make it `pub(crate)` if its crate does not \
+                 export it",
+                packages.len(),
+                files.join(", ")
+            ));
+        }
+    }
+    faults
 }
 
 /// The crate of a source file that is not a test.
@@ -33,7 +89,7 @@ fn measured(file: &str) -> Option<&str> {
 }
 
 /// The types that a source defines at the top level of a module, without its inline tests.
-fn types_in(source: &str) -> Vec<String> {
+fn types_in(source: &str) -> Vec<Definition> {
     let mut out = Vec::new();
     let mut lines = source.lines().peekable();
     while let Some(line) = lines.next() {
@@ -45,32 +101,74 @@ fn types_in(source: &str) -> Vec<String> {
     out
 }
 
-fn defined_by(line: &str) -> Option<String> {
-    let line = match line.strip_prefix("pub") {
-        Some(rest) => {
-            let rest = rest.trim_start();
-            rest.strip_prefix('(')
-                .and_then(|rest| rest.split_once(')'))
-                .map_or(rest, |(_, rest)| rest)
-                .trim_start()
-        }
-        None => line,
+fn defined_by(line: &str) -> Option<Definition> {
+    let (is_public, line) = match line.strip_prefix("pub") {
+        Some(rest) => match rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+            Some((_, rest)) => (false, rest.trim_start()),
+            None => (true, rest.trim_start()),
+        },
+        None => (false, line),
     };
-    let kinds = ["struct ", "enum ", "trait ", "type ", "union "];
+    let kinds = ["struct ", "enum ", "trait ", "unsafe trait ", "type ", "union "];
     let rest = kinds.iter().find_map(|kind| line.strip_prefix(kind))?;
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-    Some(rest[..end].to_owned())
+    Some(Definition { name: rest[..end].to_owned(), is_public })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn source(package: &str, file: &str, text: &str) -> Source {
+        Source { package: package.to_owned(), file: file.to_owned(), types: types_in(text) }
+    }
+
     #[test]
     fn types_are_found_where_they_are_defined() {
         let source = "pub struct A;\nenum B<T> {}\npub(crate) type C = u8;\n    type Inner = u8;\nfn d() {}\n\
-                      // struct E\n#[cfg(test)]\nmod tests {\nstruct F;\n}\n";
-        assert_eq!(types_in(source), ["A", "B", "C"]);
+                      // struct E\npub unsafe trait G {}\n#[cfg(test)]\nmod tests {\nstruct F;\n}\n";
+        let found: Vec<(String, bool)> =
+            types_in(source).into_iter().map(|found| (found.name, found.is_public)).collect();
+        assert_eq!(
+            found,
+            [("A", true), ("B", false), ("C", false), ("G", true)]
+                .map(|(name, public)| (name.to_owned(), public))
+        );
+    }
+
+    #[test]
+    fn a_name_defined_twice_in_one_crate_is_a_fault() {
+        let sources = [source("plan", "a.rs", "struct A;"), source("plan", "b.rs", "pub enum A {}")];
+        assert_eq!(
+            twice_in_one_crate(&sources),
+            ["plan defines `A` 2 times, in a.rs, b.rs: one name has one meaning"]
+        );
+        assert_eq!(public_in_two_libraries(&sources), [""; 0]);
+    }
+
+    #[test]
+    fn a_name_public_in_two_libraries_is_a_fault() {
+        let sources = [
+            source("plan", "plan.rs", "pub struct Same;\npub struct Own;\npub struct Kept;"),
+            source("sys", "sys.rs", "pub trait Same {}\npub(crate) struct Own;\nstruct Kept;"),
+        ];
+        assert_eq!(
+            public_in_two_libraries(&sources),
+            [
+                "`Same` is public in 2 libraries, in plan.rs, sys.rs: rename one, or make it `pub(crate)` if its crate \
+              does not export it"
+            ]
+        );
+        assert_eq!(twice_in_one_crate(&sources), [""; 0]);
+    }
+
+    #[test]
+    fn programs_and_test_helpers_are_not_libraries() {
+        for package in NOT_LIBRARIES {
+            let sources =
+                [source("plan", "a.rs", "pub struct Same;"), source(package, "b.rs", "pub struct Same;")];
+            assert_eq!(public_in_two_libraries(&sources), [""; 0]);
+        }
     }
 
     #[test]

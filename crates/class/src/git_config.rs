@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// A place that a configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedPath {
     /// How git uses it.
     pub what: What,
     /// The path as written.
@@ -47,11 +47,11 @@ enum Runs {
 
 /// The places that a configuration names; what is not understood names nothing.
 #[must_use]
-pub fn named(text: &[u8]) -> Vec<Named> {
+pub fn named(text: &[u8]) -> Vec<NamedPath> {
     git_settings(text).iter().flat_map(of_setting).collect()
 }
 
-fn of_setting(setting: &GitSetting) -> Vec<Named> {
+fn of_setting(setting: &GitSetting) -> Vec<NamedPath> {
     let GitSetting { section, subsection, key, value } = setting;
     let Some(value) = value else { return Vec::new() };
     // Wherever git takes the address of a repository, this transport runs a command line.
@@ -61,7 +61,7 @@ fn of_setting(setting: &GitSetting) -> Vec<Named> {
     {
         return programs(&with_spaces(line));
     }
-    let one = |what, path: &[u8]| vec![Named { what, path: PathBuf::from(OsStr::from_bytes(path)) }];
+    let one = |what, path: &[u8]| vec![NamedPath { what, path: PathBuf::from(OsStr::from_bytes(path)) }];
     match (section.as_slice(), key.as_slice()) {
         (b"core", b"hookspath") | (b"init", b"templatedir") => one(What::Hooks, value),
         (b"core", b"attributesfile") => one(What::Attributes, value),
@@ -127,13 +127,13 @@ fn with_spaces(line: &[u8]) -> Vec<u8> {
 }
 
 /// The arguments of a command line that may be programs or scripts of the tree.
-fn programs(line: &[u8]) -> Vec<Named> {
+fn programs(line: &[u8]) -> Vec<NamedPath> {
     let line = line.trim_ascii();
     let first = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
     let arguments = path_words(line).into_iter();
     let arguments = arguments.filter(|argument| argument != first || argument.contains(&b'/'));
     let program = |argument: Vec<u8>| PathBuf::from(OsStr::from_bytes(&argument));
-    arguments.map(|argument| Named { what: What::Program, path: program(argument) }).collect()
+    arguments.map(|argument| NamedPath { what: What::Program, path: program(argument) }).collect()
 }
 
 #[cfg(test)]
@@ -145,8 +145,8 @@ mod tests {
         let text = b"[core]\n\thooksPath = .githooks # ours\n\tbare = false\n[includeIf \"gitdir:/x/\"]\npath=\"a b\"\n\
             [CORE] fsmonitor = ./tools/watch\n[remote \"hooksPath\"]\n\turl = x\nhookspath = not-core\n";
         let expected = [(What::Hooks, ".githooks"), (What::Config, "a b"), (What::Program, "./tools/watch")];
-        let expected: Vec<Named> =
-            expected.map(|(what, path)| Named { what, path: path.into() }).into_iter().collect();
+        let expected: Vec<NamedPath> =
+            expected.map(|(what, path)| NamedPath { what, path: path.into() }).into_iter().collect();
         assert_eq!(named(text), expected);
         assert_eq!(named(b"[core\nhooksPath"), []);
         assert_eq!(named(b"\xff[core]\n=\n"), []);
@@ -186,7 +186,7 @@ mod tests {
             ("[lfs \"customtransfer.x\"]\npath = tools/l", "tools/l"),
         ] {
             let found = named(text.as_bytes());
-            let wanted = Named { what: What::Program, path: path.into() };
+            let wanted = NamedPath { what: What::Program, path: path.into() };
             assert!(found.contains(&wanted), "{text}: {found:?}");
         }
         // Not a path of the tree.

@@ -17,7 +17,7 @@ mod table;
 pub use class::{
     Alias, Class, EntryKind, LINK_IN_GIT, NamesOnly, SpecialKind, TreeFacts, classify, classify_in, stronger,
 };
-pub use git_config::{Named, What, named};
+pub use git_config::{NamedPath, What, named};
 pub use git_harmless::{Unfit, may_replace, powerful_settings};
 pub use git_redirect::{Redirected, redirected};
 pub use git_settings::{GitSetting, git_settings, git_settings_strict};

@@ -11,7 +11,7 @@ use belljar_egress::intercept::{
     intercepted_hosts,
 };
 use belljar_egress::log::{EgressLog, LogOpening};
-use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, Reach, serve};
+use belljar_egress::proxy::{EgressMode, Intercept, ProxyConfig, ProxyLimits, Reach, serve};
 use belljar_egress::resolve::SystemResolver;
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use rustls::CipherSuite;
@@ -174,7 +174,7 @@ fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
         log,
         token: Arc::new(Secret::new(b"bench".as_slice())),
         agent: AgentName::new("bench").unwrap(),
-        mode: Mode::Enforce,
+        mode: EgressMode::Enforce,
         reach: Reach::AsRuled,
         intercept: Some(Arc::new(interceptor.unwrap()) as Arc<dyn Intercept>),
         raw: std::collections::BTreeSet::new(),

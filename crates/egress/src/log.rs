@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub type Redact = Arc<dyn Fn(&str) -> String + Send + Sync>;
+pub type RedactFn = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 /// The content of the first row, and the size limit.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ pub struct LogSummary {
 
 pub struct EgressLog {
     began: Instant,
-    redact: Redact,
+    redact: RedactFn,
     state: Mutex<LogState>,
 }
 
@@ -76,7 +76,7 @@ impl EgressLog {
     pub fn open(
         sink: impl Write + Send + 'static,
         opening: LogOpening,
-        redact: Redact,
+        redact: RedactFn,
     ) -> Result<Arc<Self>, LogError> {
         let LogOpening { run, opened_at_ms, policy, listeners, limit } = opening;
         let mut state = LogState {

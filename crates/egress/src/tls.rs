@@ -44,7 +44,7 @@ pub enum Offer {
 
 /// The protocol that the host chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chosen {
+pub enum ChosenProtocol {
     Http2,
     /// HTTP/1.1, also if the host did not choose.
     Http1,
@@ -104,15 +104,15 @@ impl TlsClient {
         stream: S,
         name: ServerName<'static>,
         offer: Offer,
-    ) -> io::Result<(TlsStream<S>, Chosen)> {
+    ) -> io::Result<(TlsStream<S>, ChosenProtocol)> {
         let config = match offer {
             Offer::Http2And1 => &self.http2,
             Offer::Http1 => &self.http1,
         };
         let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await?;
         let chosen = match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => Chosen::Http2,
-            Some(_) | None => Chosen::Http1,
+            Some(b"h2") => ChosenProtocol::Http2,
+            Some(_) | None => ChosenProtocol::Http1,
         };
         Ok((stream, chosen))
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use belljar_egress::script::{
-    AnsweredBy, CutEnd, ErrorReply, Listen, LoggedRequest, Reply, Script, ScriptedModel, Sender, Transcript,
-    Turn, When,
+    AnsweredBy, CutEnd, ErrorReply, Listen, LoggedRequest, RequestConditions, Script, ScriptReply,
+    ScriptedModel, Sender, Transcript, Turn,
 };
 use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::{agent, require};
@@ -113,7 +113,7 @@ impl Run {
 
 /// One turn that thinks and calls two tools, and one that ends.
 fn writes_two_files(project: &Path) -> Script {
-    let reply = Reply::new()
+    let reply = ScriptReply::new()
         .thinking("Two files, two ways.", "c2lnbmF0dXJl")
         .text("I write them.")
         .tool_use(
@@ -214,7 +214,8 @@ fn an_overload_is_retried_and_overcome() {
 /// A tool call whose delivery is cut off, and the text for the agent's next request. The call is complete after five
 /// events: start, ping, and the three of its block.
 fn broken_call(after_events: usize, end: CutEnd) -> Script {
-    let call = Reply::new().tool_use("Bash", json!({"command": "echo x > here"})).cut(after_events, end);
+    let call =
+        ScriptReply::new().tool_use("Bash", json!({"command": "echo x > here"})).cut(after_events, end);
     Script::new().turn(Turn::reply(call)).turn(Turn::text("went on"))
 }
 
@@ -263,7 +264,7 @@ fn a_sub_agent_plays_its_own_turns() {
     require!(Agent);
     let stage = Stage::new();
     let task = json!({"description": "d", "prompt": "write it", "subagent_type": "general-purpose"});
-    let sub = || When::any().sender(Sender::SubAgent);
+    let sub = || RequestConditions::any().sender(Sender::SubAgent);
     // Listed out of order on purpose: the sender decides.
     let script = Script::new()
         .turn(Turn::tool_use("Bash", json!({"command": "echo sub > by-sub"})).when(sub()))

@@ -15,7 +15,9 @@ use belljar_egress::gateway::{
     AddressScope, CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen, Live,
     LiveSetup, PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals, find_credential, serve,
 };
-use belljar_egress::script::{ErrorReply, Script, ScriptedModel, Sender, Transcript, Turn, When};
+use belljar_egress::script::{
+    ErrorReply, RequestConditions, Script, ScriptedModel, Sender, Transcript, Turn,
+};
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::{agent, require};
@@ -172,8 +174,8 @@ fn a_run_to_its_end_with_the_key_outside() {
             "Bash",
             json!({"command": "env > environment; cat /proc/$PPID/environ > parent"}),
         ))
-        .turn(Turn::tool_use("Agent", task).when(When::any().sender(Sender::Main)))
-        .turn(Turn::text("sub is done").when(When::any().sender(Sender::SubAgent)))
+        .turn(Turn::tool_use("Agent", task).when(RequestConditions::any().sender(Sender::Main)))
+        .turn(Turn::text("sub is done").when(RequestConditions::any().sender(Sender::SubAgent)))
         .turn(Turn::text("done"));
     let run = stage.run(script);
     run.assert_good();

@@ -6,8 +6,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use belljar_egress::script::{
-    Block, CutEnd, ErrorReply, Exhausted, LoadScriptError, ParseScriptError, Reply, Script, Sender,
-    SideRequests, StopReason, Tools, Turn, TurnAnswer, Usage, When,
+    CutEnd, ErrorReply, Exhausted, LoadScriptError, ParseScriptError, RequestConditions, Script, ScriptBlock,
+    ScriptReply, ScriptUsage, Sender, SideRequests, StopReason, Tools, Turn, TurnAnswer,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -42,22 +42,22 @@ const FULL: &str = r#"{
 
 /// The same script, built.
 fn full() -> Script {
-    let when = When::any()
+    let when = RequestConditions::any()
         .last_message_contains("go")
         .model_contains("opus")
         .tools(Tools::Present)
         .sender(Sender::SubAgent);
     let call = json!({"command": "true"});
-    let usage = Usage {
+    let usage = ScriptUsage {
         input_tokens: 1,
         output_tokens: 2,
         cache_creation_input_tokens: 0,
         cache_read_input_tokens: 0,
     };
-    let reply = Reply::new()
+    let reply = ScriptReply::new()
         .thinking("hm", "c2ln")
         .text("I will.")
-        .block(Block::ToolUse { name: "Bash".into(), input: call, id: Some("toolu_1".into()) })
+        .block(ScriptBlock::ToolUse { name: "Bash".into(), input: call, id: Some("toolu_1".into()) })
         .tool_use("Bash", json!({}))
         .stop_reason(StopReason::MaxTokens)
         .usage(usage)
@@ -169,9 +169,9 @@ fn a_file_that_fails_is_named() {
 
 fn any_turn() -> impl Strategy<Value = Turn> {
     let block = prop_oneof![
-        ".*".prop_map(Block::Text),
-        (".*", ".*").prop_map(|(text, signature)| Block::Thinking { text, signature }),
-        ("[A-Za-z]{1,8}", ".*").prop_map(|(name, argument)| Block::ToolUse {
+        ".*".prop_map(ScriptBlock::Text),
+        (".*", ".*").prop_map(|(text, signature)| ScriptBlock::Thinking { text, signature }),
+        ("[A-Za-z]{1,8}", ".*").prop_map(|(name, argument)| ScriptBlock::ToolUse {
             name,
             input: json!({"argument": argument}),
             id: None
@@ -179,14 +179,14 @@ fn any_turn() -> impl Strategy<Value = Turn> {
     ];
     let reply =
         (prop::collection::vec(block, 1..4), 0..9usize, 1..5usize).prop_map(|(content, cut, chars)| {
-            let reply = Reply { content, ..Reply::new() }.delta_chars(chars.try_into().unwrap());
+            let reply = ScriptReply { content, ..ScriptReply::new() }.delta_chars(chars.try_into().unwrap());
             TurnAnswer::Reply(if cut < 8 { reply.cut(cut, CutEnd::Close) } else { reply })
         });
     let error =
         (400..600u16, ".*").prop_map(|(status, message)| TurnAnswer::Error(ErrorReply::new(status, message)));
     (prop_oneof![reply, error, Just(TurnAnswer::HangUp)], prop::option::of(".*"), 0..1000u64).prop_map(
         |(answer, last_message_contains, delay_ms)| Turn {
-            when: When { last_message_contains, ..When::any() },
+            when: RequestConditions { last_message_contains, ..RequestConditions::any() },
             delay_ms,
             answer,
         },

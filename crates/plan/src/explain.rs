@@ -22,7 +22,7 @@ pub enum Origin {
 
 /// One value of a plan and where it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reason {
+pub struct ExplainedValue {
     /// The key, such as `model` or `env.LOG_LEVEL`.
     pub key: String,
     /// The value in short; never that of a variable.
@@ -49,7 +49,7 @@ impl Origin {
     }
 }
 
-impl Reason {
+impl ExplainedValue {
     #[must_use]
     pub fn to_json(&self, sources: &Sources) -> Value {
         json!({"key": self.key, "value": self.value, "origin": self.origin.describe(sources)})
@@ -60,11 +60,11 @@ impl Reason {
 ///
 /// # Errors
 /// The nearest known key, when there is no such key.
-pub fn why<'a>(reasons: &'a [Reason], key: &str) -> Result<Vec<&'a Reason>, Option<String>> {
-    let below = |reason: &&Reason| {
+pub fn why<'a>(reasons: &'a [ExplainedValue], key: &str) -> Result<Vec<&'a ExplainedValue>, Option<String>> {
+    let below = |reason: &&ExplainedValue| {
         reason.key == key || reason.key.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'))
     };
-    let found: Vec<&Reason> = reasons.iter().filter(below).collect();
+    let found: Vec<&ExplainedValue> = reasons.iter().filter(below).collect();
     if !found.is_empty() {
         return Ok(found);
     }

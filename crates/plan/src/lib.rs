@@ -16,11 +16,11 @@ pub use compile::{
     BUILT_IN_AGENT, Compiled, Compiler, OF_THE_USER, Request, Rigour, Selection, SelectionError, SshNotFound,
     built_in_manifest, further_questions, questions, select, ssh_files,
 };
-pub use explain::{Origin, Reason, why};
+pub use explain::{ExplainedValue, Origin, why};
 pub use facts::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 pub use import::{BOTTLE_NAME, ImportError, ImportText, Imported, import};
 pub use init::{Found, FoundPlugin, FoundServer, FoundSkill, HarnessFacts, starting_manifest};
-pub use manifest::{Layer, LayerText, Manifest, ManifestError, PathText, json_schema, parse};
+pub use manifest::{LayerText, Manifest, ManifestError, ManifestLayer, PathText, json_schema, parse};
 pub use scenario::{
     AGENT_UNDER_TEST, AgentVariables, Capability, Document, DocumentError, DocumentText, Effort, Fidelity,
     Folder, FolderMode, Ground, Marketplace, MarketplacePlugin, McpChoice, McpEntry, McpEnv, OnUnanswered,

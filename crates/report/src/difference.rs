@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// One value that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct ValueChange {
     /// The path of the value, such as `egress.rules.allow-1.host`.
     pub key: String,
     /// The old value; `None` if it is new.
@@ -19,7 +19,7 @@ pub struct Change {
 /// The values that differ. Elements of lists are matched by their name, id, target or host, so that an insertion does
 /// not look like a change of everything after it.
 #[must_use]
-pub fn changes(before: &Value, after: &Value) -> Vec<Change> {
+pub fn changes(before: &Value, after: &Value) -> Vec<ValueChange> {
     let (mut old, mut new) = (BTreeMap::new(), BTreeMap::new());
     flatten(String::new(), before, &mut old);
     flatten(String::new(), after, &mut new);
@@ -28,7 +28,11 @@ pub fn changes(before: &Value, after: &Value) -> Vec<Change> {
     keys.dedup();
     keys.into_iter()
         .filter(|key| old.get(*key) != new.get(*key))
-        .map(|key| Change { key: key.clone(), before: old.get(key).cloned(), after: new.get(key).cloned() })
+        .map(|key| ValueChange {
+            key: key.clone(),
+            before: old.get(key).cloned(),
+            after: new.get(key).cloned(),
+        })
         .collect()
 }
 
@@ -59,9 +63,9 @@ fn flatten(prefix: String, value: &Value, out: &mut BTreeMap<String, String>) {
 
 /// One line for each change; long texts are cut, line breaks escaped.
 #[must_use]
-pub fn render_changes(changes: &[Change], style: Style) -> String {
+pub fn render_changes(changes: &[ValueChange], style: Style) -> String {
     let mut out = String::new();
-    for Change { key, before, after } in changes {
+    for ValueChange { key, before, after } in changes {
         out.push_str(&style.bold(&visible(key)));
         out.push('\n');
         if let Some(before) = before {

@@ -17,7 +17,7 @@ mod trace_page;
 mod unified;
 
 pub use diagnostics::render_diagnostics;
-pub use difference::{Change, changes, render_changes};
+pub use difference::{ValueChange, changes, render_changes};
 pub use findings_page::{FINDING_LINES, FindingsShown, render_findings};
 pub use judgement_page::{Shown, conclusion_word, dollars, footer, render_judgement, seconds};
 pub use live::{Detail, gist, live_text};
@@ -30,4 +30,4 @@ pub use result_page::{Moment, render_result, render_summary};
 pub use style::Style;
 pub use table::{human_size, render_table};
 pub use trace_page::{FileChanges, Trace, changes as file_changes, render_trace};
-pub use unified::{Sides, patch_text, render_difference};
+pub use unified::{FileVersions, patch_text, render_difference};

@@ -6,7 +6,7 @@ use similar::TextDiff;
 
 /// Which sides there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sides<'a> {
+pub enum FileVersions<'a> {
     /// The file is new.
     Added(&'a [u8]),
     /// The file was removed.
@@ -17,7 +17,7 @@ pub enum Sides<'a> {
 
 /// The difference, or a note for files that are not text. Characters that a terminal would not show are escaped.
 #[must_use]
-pub fn render_difference(path: &[u8], sides: Sides<'_>, style: Style) -> String {
+pub fn render_difference(path: &[u8], sides: FileVersions<'_>, style: Style) -> String {
     let shown = visible_bytes(path);
     let Some(text) = unified(sides, (&format!("a/{shown}"), &format!("b/{shown}"))) else {
         return format!("{shown}: not text\n");
@@ -42,21 +42,21 @@ pub fn render_difference(path: &[u8], sides: Sides<'_>, style: Style) -> String 
 /// The same for `patch -p1` and `git apply`, with the files' own bytes. Only names are quoted, as git does, so that a
 /// name cannot forge a header.
 #[must_use]
-pub fn patch_text(path: &[u8], sides: Sides<'_>) -> String {
+pub fn patch_text(path: &[u8], sides: FileVersions<'_>) -> String {
     let name = |side: &str| quoted([side.as_bytes(), path].concat().as_slice());
     let header = match sides {
-        Sides::Added(_) => ("/dev/null".to_owned(), name("b/")),
-        Sides::Deleted(_) => (name("a/"), "/dev/null".to_owned()),
-        Sides::Changed { .. } => (name("a/"), name("b/")),
+        FileVersions::Added(_) => ("/dev/null".to_owned(), name("b/")),
+        FileVersions::Deleted(_) => (name("a/"), "/dev/null".to_owned()),
+        FileVersions::Changed { .. } => (name("a/"), name("b/")),
     };
     unified(sides, (&header.0, &header.1)).unwrap_or_else(|| format!("{}: not text\n", visible_bytes(path)))
 }
 
-fn unified(sides: Sides<'_>, header: (&str, &str)) -> Option<String> {
+fn unified(sides: FileVersions<'_>, header: (&str, &str)) -> Option<String> {
     let (before, after) = match sides {
-        Sides::Added(after) => (&b""[..], after),
-        Sides::Deleted(before) => (before, &b""[..]),
-        Sides::Changed { before, after } => (before, after),
+        FileVersions::Added(after) => (&b""[..], after),
+        FileVersions::Deleted(before) => (before, &b""[..]),
+        FileVersions::Changed { before, after } => (before, after),
     };
     let (before, after) = (std::str::from_utf8(before).ok()?, std::str::from_utf8(after).ok()?);
     // Split here, because a lone `\r` does not end a line for `patch`.
@@ -90,8 +90,8 @@ fn quoted(name: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn changed<'a>(before: &'a str, after: &'a str) -> Sides<'a> {
-        Sides::Changed { before: before.as_bytes(), after: after.as_bytes() }
+    fn changed<'a>(before: &'a str, after: &'a str) -> FileVersions<'a> {
+        FileVersions::Changed { before: before.as_bytes(), after: after.as_bytes() }
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
         let lines = "@@ -1,2 +1,2 @@\n a\n-b\n+\\u{1b}[31m\\u{202e}c\td\n";
         assert_eq!(text, format!("--- a/x\n+++ b/x\n{lines}"));
         assert_eq!(
-            render_difference(b"x\xff\n", Sides::Added(b"\xff"), Style::Plain),
+            render_difference(b"x\xff\n", FileVersions::Added(b"\xff"), Style::Plain),
             "x\\xff\\n: not text\n"
         );
     }
@@ -115,10 +115,10 @@ mod tests {
     fn a_patch_keeps_bytes_and_quotes_names() {
         let text = patch_text(b"x", changed("a\r\nb\rc\n", "a\r\n\u{1b}[31m\u{202e}\n"));
         assert_eq!(text, "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n a\r\n-b\rc\n+\u{1b}[31m\u{202e}\n");
-        let text = patch_text("é\n--- a/y\n".as_bytes(), Sides::Added(b"new\n"));
+        let text = patch_text("é\n--- a/y\n".as_bytes(), FileVersions::Added(b"new\n"));
         let header = "--- /dev/null\n+++ \"b/\\303\\251\\012--- a/y\\012\"\n";
         assert_eq!(text, format!("{header}@@ -0,0 +1 @@\n+new\n"));
-        let text = patch_text(b"x", Sides::Deleted(b"old"));
+        let text = patch_text(b"x", FileVersions::Deleted(b"old"));
         assert_eq!(text, "--- a/x\n+++ /dev/null\n@@ -1 +0,0 @@\n-old\n\\ No newline at end of file\n");
     }
 }

@@ -18,8 +18,8 @@ pub mod suite;
 pub mod tape;
 
 pub use belljar_egress::gateway::{API_KEY_VARIABLE, BASE_URL_VARIABLE, LOGIN_PROGRAM, TOKEN_VARIABLE};
-pub use belljar_egress::proxy::{Mode as EgressMode, Reach};
-pub use belljar_plan::{BOTTLE_NAME, Compiled, Imported, LayerText, Origin, Reason, Rigour, why};
+pub use belljar_egress::proxy::{EgressMode, Reach};
+pub use belljar_plan::{BOTTLE_NAME, Compiled, ExplainedValue, Imported, LayerText, Origin, Rigour, why};
 pub use belljar_sandbox::{
     BackendError, BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Waiting,
 };
@@ -37,9 +37,9 @@ pub use launch::guest_program::{GuestImage, GuestProgram, UnpackError};
 pub use launch::memory::guard_secrets;
 pub use launch::workspace::WorkspaceError;
 pub use launch::{
-    Ask, Model, Outcome, Report, RunError, RunRequest, Spent, Stdio, lowered, refused_limits, run,
+    Ask, CommandOutcome, Model, Report, RunError, RunRequest, Spent, Stdio, lowered, refused_limits, run,
 };
-pub use plan::agreements::{Agreement, AgreementError, Agreements, Standing, Terms};
+pub use plan::agreements::{Agreement, AgreementError, AgreementStanding, Agreements, Terms};
 pub use plan::allowances::Allowances;
 pub use plan::init::{ImportFailure, StartingError, import, starting, write_new};
 pub use plan::manifests::MANIFEST_NAME;

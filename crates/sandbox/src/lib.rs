@@ -6,7 +6,7 @@ mod workspace;
 pub use backend::{
     BackendError, Beginning, BuiltImage, CONTAINER_DIRECTORY_PREFIX, Capacity, ENGINE_VARIABLE, Engine,
     EngineError, EnginePlaces, FromError, Image, ImageAct, ImageNews, KeptAt, LEAF_PREFIX, LaunchError,
-    LaunchRequest, Launched, Lowering, MODEL_LISTENER, Machine, News, OrphanContainer, PROXY_ADDRESS,
+    LaunchRequest, Launched, Lowering, MODEL_LISTENER, MachineFacts, News, OrphanContainer, PROXY_ADDRESS,
     PROXY_LISTENER, Rebuild, Running, SSH_LISTENER, ServiceEnd, StreamEnd, Streams, SystemEntry,
     UnfinishedImage, Waiting, check_needs, default_limits, default_process_limit, guard_lacks, guest_path,
     held_limits, launch, leaf_maker, look_around, lower, wanted_of_images,
@@ -16,11 +16,11 @@ pub use belljar_class::{
     git_settings, redirected,
 };
 pub use workspace::{
-    Applied, ApplyMode, ApplyRequest, BothChanged, BranchRequest, BranchUse, Branched, Carried, Change,
-    ChangeKind, Changes, Consent, CopiedTree, CopyError, Created, CreatedSince, Discarded, Kept, KeptChanges,
-    KeptRepository, LayersError, NewBranch, NewCommit, ObjectId, OnConflict, Overlay, Presence, Protected,
-    ProtectedKind, Recovered, Recovery, RefChange, RefValue, Refused, RefusedBecause, RepositoryChanges,
-    RepositoryWatch, Scan, ScanError, Selection, Shows, Side, SideContent, Since, UNFINISHED, Unmerged,
-    Unseen, UnseenBecause, bad_branch, copy_tree, created_since, git_index, named_by_git, named_by_words,
-    note_repository, scan, scan_named, short_ref,
+    Applied, ApplyConsent, ApplyMode, ApplyRequest, BothChanged, BranchRequest, BranchUse, Branched, Carried,
+    Change, ChangeKind, ChangeSelection, Changes, CopiedTree, CopyError, Created, CreatedSince, Discarded,
+    Kept, KeptChanges, KeptRepository, LayersError, NewBranch, NewCommit, ObjectId, OnConflict, Overlay,
+    Presence, Protected, ProtectedKind, Recovered, Recovery, RefChange, RefValue, RefusedBecause,
+    RefusedChange, RepositoryChanges, RepositoryWatch, Scan, ScanError, Shows, Side, SideContent, Since,
+    UNFINISHED, Unmerged, Unseen, UnseenBecause, bad_branch, copy_tree, created_since, git_index,
+    named_by_git, named_by_words, note_repository, scan, scan_named, short_ref,
 };

@@ -8,7 +8,7 @@ use belljar_contract::{
     Mount, MountSource, Need, OsText, PLAN_FORMAT, Plan, PlannedFile, Prompt, Purpose, RuleEffect,
     WantWeight, Workload, Workspace, WorkspaceMode,
 };
-use belljar_sandbox::{Capacity, Lowering, Machine, SystemEntry, lower};
+use belljar_sandbox::{Capacity, Lowering, MachineFacts, SystemEntry, lower};
 
 fn abs(path: &str) -> AbsPath {
     AbsPath::new(path).unwrap()
@@ -84,8 +84,8 @@ fn plan() -> Plan {
     }
 }
 
-fn machine() -> Machine {
-    Machine {
+fn machine() -> MachineFacts {
+    MachineFacts {
         bwrap: Some(abs("/usr/bin/bwrap")),
         guest: abs("/lib/belljar-guest"),
         agent: Some(abs("/lib/claude")),
@@ -114,7 +114,7 @@ fn machine() -> Machine {
     }
 }
 
-fn lowering<'a>(plan: &'a Plan, workload: &'a Workload, machine: &'a Machine) -> Lowering<'a> {
+fn lowering<'a>(plan: &'a Plan, workload: &'a Workload, machine: &'a MachineFacts) -> Lowering<'a> {
     Lowering { plan, workload, machine, terminal: false }
 }
 

@@ -24,7 +24,7 @@ const PIECE: usize = 4000;
 
 /// The type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum InodeKind {
     /// A regular file.
     File,
     /// A directory.
@@ -43,17 +43,17 @@ pub enum Kind {
     Unknown,
 }
 
-impl From<FileType> for Kind {
+impl From<FileType> for InodeKind {
     fn from(kind: FileType) -> Self {
         match kind {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Symlink,
-            FileType::Fifo => Kind::Fifo,
-            FileType::Socket => Kind::Socket,
-            FileType::CharacterDevice => Kind::CharacterDevice,
-            FileType::BlockDevice => Kind::BlockDevice,
-            FileType::Unknown => Kind::Unknown,
+            FileType::RegularFile => InodeKind::File,
+            FileType::Directory => InodeKind::Directory,
+            FileType::Symlink => InodeKind::Symlink,
+            FileType::Fifo => InodeKind::Fifo,
+            FileType::Socket => InodeKind::Socket,
+            FileType::CharacterDevice => InodeKind::CharacterDevice,
+            FileType::BlockDevice => InodeKind::BlockDevice,
+            FileType::Unknown => InodeKind::Unknown,
         }
     }
 }
@@ -79,7 +79,7 @@ pub struct Status {
     /// Which file it is.
     pub identity: Identity,
     /// Its type.
-    pub kind: Kind,
+    pub kind: InodeKind,
     /// The permissions, set-id and sticky bits included.
     pub mode: u32,
     /// Bytes.
@@ -213,17 +213,17 @@ impl Directory {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         // Looked at first: opening a device can do something by itself.
         match self.status(name)?.kind {
-            Kind::File => {}
-            Kind::Symlink => return Err(Errno::LOOP),
-            Kind::Directory
-            | Kind::Fifo
-            | Kind::Socket
-            | Kind::CharacterDevice
-            | Kind::BlockDevice
-            | Kind::Unknown => return Err(Errno::INVAL),
+            InodeKind::File => {}
+            InodeKind::Symlink => return Err(Errno::LOOP),
+            InodeKind::Directory
+            | InodeKind::Fifo
+            | InodeKind::Socket
+            | InodeKind::CharacterDevice
+            | InodeKind::BlockDevice
+            | InodeKind::Unknown => return Err(Errno::INVAL),
         }
         let file = File::from(open_beneath(self.as_fd(), Path::new(plain(name)?), flags)?);
-        if status_of(file.as_fd())?.kind == Kind::File { Ok(file) } else { Err(Errno::INVAL) }
+        if status_of(file.as_fd())?.kind == InodeKind::File { Ok(file) } else { Err(Errno::INVAL) }
     }
 
     /// Makes a file that was not there, for reading and writing.
@@ -268,7 +268,7 @@ impl Directory {
     ///
     /// # Errors
     /// The kernel's answer to reading the directory.
-    pub fn entries(&self, mut visit: impl FnMut(&OsStr, Kind)) -> Result<(), Errno> {
+    pub fn entries(&self, mut visit: impl FnMut(&OsStr, InodeKind)) -> Result<(), Errno> {
         rustix::fs::seek(self, rustix::fs::SeekFrom::Start(0))?;
         let mut buffer = Vec::with_capacity(32 << 10);
         let mut entries = rustix::fs::RawDir::new(self.as_fd(), buffer.spare_capacity_mut());
@@ -278,9 +278,9 @@ impl Directory {
             if name == "." || name == ".." {
                 continue;
             }
-            let kind = match Kind::from(entry.file_type()) {
+            let kind = match InodeKind::from(entry.file_type()) {
                 // Some file systems do not report the type; a name that is gone meanwhile is left out.
-                Kind::Unknown => match self.status_if_present(name)? {
+                InodeKind::Unknown => match self.status_if_present(name)? {
                     Some(status) => status.kind,
                     None => continue,
                 },
@@ -376,7 +376,7 @@ impl Directory {
     pub fn set_mode(&self, name: &OsStr, mode: u32) -> Result<(), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
         let entry = rustix::fs::openat(self, plain(name)?, flags | OFlags::CLOEXEC, Mode::empty())?;
-        if status_of(entry.as_fd())?.kind == Kind::Symlink {
+        if status_of(entry.as_fd())?.kind == InodeKind::Symlink {
             return Err(Errno::LOOP);
         }
         // An O_PATH descriptor takes no `fchmod` (and `fchmodat2` came with Linux 6.6); its name in /proc leads to

@@ -111,7 +111,7 @@ fn ended(status: WaitStatus) -> Option<Ended> {
 
 /// Resource usage of the children of this process and of their descendants, as far as each was waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
+pub struct ResourceUsage {
     /// Processor time.
     pub cpu: std::time::Duration,
     /// The most memory that one of them had at once, in bytes.
@@ -120,7 +120,7 @@ pub struct Usage {
 
 /// Returns the resource usage so far.
 #[must_use]
-pub fn usage_of_children() -> Usage {
+pub fn usage_of_children() -> ResourceUsage {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel writes one `rusage` to the place, which is large enough and lives through the call.
     unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
@@ -133,7 +133,7 @@ pub fn usage_of_children() -> Usage {
     };
     // The kernel counts memory in kibibytes.
     let peak_memory = u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024;
-    Usage { cpu: time(usage.ru_utime) + time(usage.ru_stime), peak_memory }
+    ResourceUsage { cpu: time(usage.ru_utime) + time(usage.ru_stime), peak_memory }
 }
 
 /// A descriptor for the process, which stays its own even when the number is given to another.

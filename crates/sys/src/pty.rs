@@ -52,7 +52,7 @@ impl Pair {
 
 /// The size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct WindowSize {
     /// Lines.
     pub rows: u16,
     /// Characters in a line.
@@ -63,16 +63,16 @@ pub struct Size {
 ///
 /// # Errors
 /// Fails if the descriptor is not a terminal.
-pub fn size(terminal: BorrowedFd<'_>) -> Result<Size, PtyError> {
+pub fn size(terminal: BorrowedFd<'_>) -> Result<WindowSize, PtyError> {
     let size = rustix::termios::tcgetwinsize(terminal).map_err(PtyError::Size)?;
-    Ok(Size { rows: size.ws_row, columns: size.ws_col })
+    Ok(WindowSize { rows: size.ws_row, columns: size.ws_col })
 }
 
 /// Sets the size; the programs in the foreground get `SIGWINCH`.
 ///
 /// # Errors
 /// Fails if the descriptor is not a terminal.
-pub fn resize(terminal: BorrowedFd<'_>, size: Size) -> Result<(), PtyError> {
+pub fn resize(terminal: BorrowedFd<'_>, size: WindowSize) -> Result<(), PtyError> {
     let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(terminal, size).map_err(PtyError::Resize)
 }

@@ -30,7 +30,7 @@ pub struct Program<'request> {
     /// Descriptors that it gets beside those, under the numbers they have here.
     pub keeps: &'request [BorrowedFd<'request>],
     /// The controlling terminal of its session.
-    pub terminal: Terminal,
+    pub terminal: ControllingTerminal,
     /// Soft and hard limits.
     pub limits: &'request [(Resource, Rlimit)],
     /// The mask for new files.
@@ -48,7 +48,7 @@ pub enum Stream<'request> {
 
 /// The controlling terminal of a new session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Terminal {
+pub enum ControllingTerminal {
     /// None.
     Absent,
     /// Standard input, which must be a terminal that no session has.
@@ -132,7 +132,7 @@ impl Program<'_> {
             limits,
             umask,
         } = self;
-        if *terminal == Terminal::Shared {
+        if *terminal == ControllingTerminal::Shared {
             *step = SpawnStep::Session;
             rustix::process::setpgid(None, None)?;
             *step = SpawnStep::Terminal;
@@ -141,7 +141,7 @@ impl Program<'_> {
         }
         crate::signal::reset_all().map_err(|_refused| Errno::INVAL)?;
         *step = SpawnStep::Session;
-        if *terminal != Terminal::Shared {
+        if *terminal != ControllingTerminal::Shared {
             rustix::process::setsid()?;
         }
         *step = SpawnStep::Streams;
@@ -154,7 +154,7 @@ impl Program<'_> {
             rustix::io::fcntl_setfd(kept, FdFlags::empty())?;
         }
         *step = SpawnStep::Terminal;
-        if *terminal == Terminal::Stdin {
+        if *terminal == ControllingTerminal::Stdin {
             rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
         }
         *step = SpawnStep::Limits;

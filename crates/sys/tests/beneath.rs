@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Onto, copy_user_attributes};
+use belljar_sys::beneath::{Directory, InodeKind, Onto, copy_user_attributes};
 use belljar_sys::overlay::{OverlaySpec, OverlayStep, prepare};
 
 struct Place {
@@ -68,7 +68,7 @@ fn entries_are_single_names() {
         ];
         assert_eq!(answers, [Some(Errno::INVAL); 7], "{name:?}");
     }
-    assert_eq!(top.status(OsStr::new("inside")).unwrap().kind, Kind::Directory);
+    assert_eq!(top.status(OsStr::new("inside")).unwrap().kind, InodeKind::Directory);
 }
 
 #[test]

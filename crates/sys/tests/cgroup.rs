@@ -5,11 +5,13 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use belljar_sys::cgroup::{CgroupError, Controller, Hierarchy, Leaf, Limit, Limits, Mode, Unified};
+use belljar_sys::cgroup::{
+    CgroupError, CgroupMode, Controller, GroupLimits, Hierarchy, Leaf, Limit, Unified,
+};
 use belljar_testkit::require;
 use rustix::process::Pid;
 
-const LIMITS: Limits = Limits {
+const LIMITS: GroupLimits = GroupLimits {
     memory: Limit::AtMost(64 << 20),
     swap: Limit::Unlimited,
     pids: Limit::AtMost(12),
@@ -20,7 +22,7 @@ fn name(test: &str) -> String {
     format!("belljar-test-{}-{test}", std::process::id())
 }
 
-fn leaf(test: &str, limits: &Limits) -> Leaf {
+fn leaf(test: &str, limits: &GroupLimits) -> Leaf {
     Leaf::create(&name(test), limits).unwrap()
 }
 
@@ -56,7 +58,7 @@ fn members_are_limited_and_killed_even_if_they_leave_their_session() {
 
 #[test]
 fn memory_is_limited() {
-    let limits = Limits { pids: Limit::Unlimited, cpu_percent: Limit::Unlimited, ..LIMITS };
+    let limits = GroupLimits { pids: Limit::Unlimited, cpu_percent: Limit::Unlimited, ..LIMITS };
     require!(Cgroups);
     let leaf = leaf("memory", &limits);
     let script = "read go; exec head -c 300000000 /dev/zero | tail -c 290000000 | wc -c";
@@ -71,7 +73,7 @@ fn memory_is_limited() {
 #[test]
 fn leaves_of_earlier_runs_are_found_by_name_and_swept() {
     require!(Cgroups);
-    let leaf = leaf("orphan", &Limits::NONE);
+    let leaf = leaf("orphan", &GroupLimits::NONE);
     let child = Command::new("sleep").arg("300").spawn();
     let mut child = child.unwrap();
     leaf.add(Pid::from_child(&child)).unwrap();
@@ -99,7 +101,7 @@ fn support_is_found_out_by_doing() {
 #[test]
 fn names_cannot_leave_the_directory() {
     for name in ["", ".", "..", "a/b", "../x"] {
-        let refused = Leaf::create(name, &Limits::NONE);
+        let refused = Leaf::create(name, &GroupLimits::NONE);
         assert!(matches!(refused, Err(CgroupError::Name { .. })), "{name:?}");
     }
     assert!(matches!(Leaf::existing(""), Err(CgroupError::Name { .. })));
@@ -109,7 +111,7 @@ fn names_cannot_leave_the_directory() {
 fn a_limit_without_a_controller_is_refused_by_name() {
     let refused = Leaf::create_in(&Hierarchy::default(), "belljar-none", &LIMITS);
     assert!(matches!(refused, Err(CgroupError::NoController { .. })), "{refused:?}");
-    assert_eq!(Hierarchy::default().mode(), Mode::Absent);
+    assert_eq!(Hierarchy::default().mode(), CgroupMode::Absent);
 }
 
 /// A process that ends with the test.
@@ -136,7 +138,7 @@ impl Drop for Sleeper {
 fn the_kernel_confirms_who_is_in_and_what_holds() {
     require!(Cgroups);
     // Not a whole number of pages: the kernel rounds.
-    let asked = Limits { memory: Limit::AtMost((64 << 20) + 5), swap: Limit::AtMost(0), ..LIMITS };
+    let asked = GroupLimits { memory: Limit::AtMost((64 << 20) + 5), swap: Limit::AtMost(0), ..LIMITS };
     let leaf = leaf("confirm", &asked);
     let inside = Sleeper::new();
     leaf.add(inside.pid()).unwrap();
@@ -159,7 +161,7 @@ fn a_limit_that_was_changed_since_is_noticed() {
     ];
     let mut noticed = 0;
     for (at, (file, value)) in changes.into_iter().enumerate() {
-        let limits = Limits { swap: Limit::AtMost(0), ..LIMITS };
+        let limits = GroupLimits { swap: Limit::AtMost(0), ..LIMITS };
         let leaf = leaf(&format!("changed-{at}"), &limits);
         let sleeper = Sleeper::new();
         leaf.add(sleeper.pid()).unwrap();
@@ -188,7 +190,7 @@ fn a_directory_that_only_looks_like_a_group_confirms_nothing() {
         Hierarchy { v2: Some(unified), ..Hierarchy::default() },
         Hierarchy { v1: v1.into_iter().collect(), v2: None },
     ];
-    let asked = Limits { swap: Limit::AtMost(0), ..LIMITS };
+    let asked = GroupLimits { swap: Limit::AtMost(0), ..LIMITS };
     for hierarchy in hierarchies {
         let leaf = Leaf::create_in(&hierarchy, "belljar-false", &asked).unwrap();
         let sleeper = Sleeper::new();
@@ -210,7 +212,7 @@ fn what_one_tree_refuses_is_not_left_in_the_others() {
         (controller, parent)
     });
     let hierarchy = Hierarchy { v1: v1.into_iter().collect(), v2: None };
-    let limits = Limits { memory: LIMITS.memory, pids: LIMITS.pids, ..Limits::NONE };
+    let limits = GroupLimits { memory: LIMITS.memory, pids: LIMITS.pids, ..GroupLimits::NONE };
     let leaf = Leaf::create_in(&hierarchy, "belljar-half", &limits).unwrap();
     // A group vanishes from here with its files; these are emptied by hand, one of them not.
     let pids = top.path().join("pids/belljar-half");

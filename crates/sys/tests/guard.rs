@@ -10,14 +10,14 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use belljar_sys::fds::OnExec;
-use belljar_sys::seccomp::notify::{self, Answer, Call, Listener};
+use belljar_sys::seccomp::notify::{self, Call, NotifyListener, NotifyResponse};
 use belljar_sys::seccomp::{Filter, calls, entries, guard_entries};
 use belljar_sys::{Errno, landlock, privs};
 
 /// Runs `work` in a thread behind the filter, and `answer` for each call that it makes.
 fn guarded<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-    mut answer: impl FnMut(&Listener, &Call),
+    mut answer: impl FnMut(&NotifyListener, &Call),
 ) -> T {
     let (give, take) = channel();
     let thread = thread::spawn(move || {
@@ -59,7 +59,7 @@ fn a_call_is_answered_carried_out_or_let_go_on() {
             match number {
                 1 => {
                     assert_eq!(path(call), refused);
-                    listener.answer(call, Answer::Error(Errno::ROFS)).unwrap();
+                    listener.answer(call, NotifyResponse::Error(Errno::ROFS)).unwrap();
                 }
                 2 => {
                     assert_eq!(path(call), given);
@@ -70,7 +70,7 @@ fn a_call_is_answered_carried_out_or_let_go_on() {
                 _ => {
                     // Before the answer: the thread may be gone after it.
                     assert_eq!(path(call), continued);
-                    listener.answer(call, Answer::Continue).unwrap();
+                    listener.answer(call, NotifyResponse::Continue).unwrap();
                 }
             }
         },
@@ -181,7 +181,7 @@ fn nothing_is_made_but_where_it_is_granted() {
 fn a_second_listener_is_refused() {
     let refused = guarded(
         || Filter::guard().unwrap().install_listener().is_err(),
-        |listener, call| listener.answer(call, Answer::Continue).unwrap(),
+        |listener, call| listener.answer(call, NotifyResponse::Continue).unwrap(),
     );
     assert!(refused);
     assert!(notify::is_available());

@@ -10,7 +10,7 @@ use belljar_sys::Errno;
 use belljar_sys::mounts::{self, Copied, OverlaySupport};
 use belljar_sys::process::{self, Ended, OwnedChild, Prepare, Target, in_child};
 use belljar_sys::signal::Signals;
-use belljar_sys::spawn::{Program, SpawnError, SpawnStep, Stream, Terminal};
+use belljar_sys::spawn::{ControllingTerminal, Program, SpawnError, SpawnStep, Stream};
 use belljar_sys::userns::{self, Reason, Switches, Userns};
 use rustix::process::{Pid, Signal};
 
@@ -26,7 +26,7 @@ fn program<'a>(file: &'a CStr, arguments: &'a [CString]) -> Program<'a> {
         directory: c"/",
         stdio: [Stream::Inherited; 3],
         keeps: &[],
-        terminal: Terminal::Absent,
+        terminal: ControllingTerminal::Absent,
         limits: &[],
         umask: 0o022,
     }
@@ -92,7 +92,8 @@ fn a_failed_step_is_named() {
     assert_eq!(failure(lost), (SpawnStep::Directory, Errno::NOENT));
     let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
     let stdio = [Stream::From(null.as_fd()), Stream::Inherited, Stream::Inherited];
-    let no_terminal = Program { terminal: Terminal::Stdin, stdio, ..program(c"/bin/true", &arguments) };
+    let no_terminal =
+        Program { terminal: ControllingTerminal::Stdin, stdio, ..program(c"/bin/true", &arguments) };
     assert_eq!(failure(no_terminal), (SpawnStep::Terminal, Errno::NOTTY));
 }
 
@@ -102,7 +103,7 @@ fn a_terminal_becomes_the_one_of_the_session() {
     let arguments = strings(&["sh", "-c", "exec < /dev/tty && echo has one"]);
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     let stdio = [Stream::From(pair.terminal.as_fd()), Stream::From(writer.as_fd()), Stream::Inherited];
-    let program = Program { terminal: Terminal::Stdin, stdio, ..program(c"/bin/sh", &arguments) };
+    let program = Program { terminal: ControllingTerminal::Stdin, stdio, ..program(c"/bin/sh", &arguments) };
     let pid = program.spawn().unwrap();
     drop(writer);
     assert_eq!(std::io::read_to_string(std::fs::File::from(reader)).unwrap(), "has one\n");

@@ -4,7 +4,7 @@
 
 use std::os::fd::AsFd;
 
-use belljar_sys::pty::{Pair, RawMode, Size, is_terminal, resize, restore_from_signal, size};
+use belljar_sys::pty::{Pair, RawMode, WindowSize, is_terminal, resize, restore_from_signal, size};
 use rustix::termios::LocalModes;
 
 fn echoes(pair: &Pair) -> bool {
@@ -15,7 +15,7 @@ fn echoes(pair: &Pair) -> bool {
 fn the_size_is_the_same_on_both_ends() {
     let pair = Pair::open().unwrap();
     assert!(is_terminal(&pair.terminal));
-    let wanted = Size { rows: 33, columns: 101 };
+    let wanted = WindowSize { rows: 33, columns: 101 };
     resize(pair.controller.as_fd(), wanted).unwrap();
     assert_eq!(size(pair.terminal.as_fd()).unwrap(), wanted);
     let file = std::fs::File::open("/dev/null").unwrap();

@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Digest, ExitCode, SandboxChoice, Wish, Wishes, visible};
 use belljar_runner::suite::{Consent, LoadError, Permit, Trial, TrialUse};
-use belljar_runner::{Agreements, HostEnvironment, Standing};
+use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 
@@ -59,7 +59,7 @@ impl Agreeing<'_> {
             // What --agree-to names is compared once everything is known; nothing is staged or printed before.
             self.options.yes
                 || self.options.agree_to.is_some()
-                || matches!(agreements.standing(wishes), Ok(Standing::Agreed))
+                || matches!(agreements.standing(wishes), Ok(AgreementStanding::Agreed))
         };
         loop {
             match load(&permit) {
@@ -137,9 +137,9 @@ pub fn not_agreed(
     let mut open = Vec::new();
     for one in wishes.iter().filter(|one| !one.is_empty()) {
         match agreements.standing(one)? {
-            Standing::Agreed => {}
-            Standing::Never => open.push((one.clone(), None)),
-            Standing::Changed(before) => open.push((one.clone(), Some(before.shown))),
+            AgreementStanding::Agreed => {}
+            AgreementStanding::Never => open.push((one.clone(), None)),
+            AgreementStanding::Changed(before) => open.push((one.clone(), Some(before.shown))),
         }
     }
     Ok(open)

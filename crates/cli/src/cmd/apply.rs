@@ -10,8 +10,8 @@ use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::Planner;
 use belljar_runner::changes::{
-    Applied, ApplyMode, ApplyRequest, Consent, KeptChanges, KeptLayer, OnConflict, Refused, RefusedBecause,
-    Selection, Unmerged, end_by,
+    Applied, ApplyConsent, ApplyMode, ApplyRequest, ChangeSelection, KeptChanges, KeptLayer, OnConflict,
+    RefusedBecause, RefusedChange, Unmerged, end_by,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     let mode = if args.dry_run { ApplyMode::DryRun } else { ApplyMode::Write };
     if let Some(name) = &args.as_branch {
         let to = args.allow.iter().map(|path| naming.consented(path)).collect::<Result<_, _>>()?;
-        let consent = Consent { to, ..Consent::default() };
+        let consent = ApplyConsent { to, ..ApplyConsent::default() };
         let done = branch::AsBranch { name, naming, consent, mode, options }.run(&kept_layer, output)?;
         kept_layer.close()?;
         return Ok(done);
@@ -115,13 +115,13 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
     };
     // Other files of a commit are written with those that were named, and were not named themselves.
     let (taken, on_conflict) = match (&selection, answer) {
-        (Selection::Paths(paths), Some(answer)) => {
+        (ChangeSelection::Paths(paths), Some(answer)) => {
             (paths.iter().map(|path| (path.clone(), answer)).collect(), OnConflict::Merge)
         }
-        (Selection::All, Some(answer)) => (BTreeMap::new(), answer),
+        (ChangeSelection::All, Some(answer)) => (BTreeMap::new(), answer),
         (_, None) => (BTreeMap::new(), OnConflict::Merge),
     };
-    let consent = Consent { to, taken };
+    let consent = ApplyConsent { to, taken };
     let mut asking =
         Asking { kept_layer: &kept_layer, selection: &selection, options, consent, on_conflict, mode };
     let (mut done, mut signal) =
@@ -130,8 +130,9 @@ fn run(args: &ApplyArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
         signal = asking.ask(&mut done)?;
     }
     let unseen = found.unseen.iter().filter(|unseen| includes(&selection, &unseen.path));
-    done.refused
-        .extend(unseen.map(|unseen| Refused { path: unseen.path.clone(), why: RefusedBecause::Unseen }));
+    done.refused.extend(
+        unseen.map(|unseen| RefusedChange { path: unseen.path.clone(), why: RefusedBecause::Unseen }),
+    );
     kept_layer.close()?;
     let is_whole = done.refused.is_empty() && signal.is_none();
     let exit = if is_whole { ExitCode::Passed } else { ExitCode::Failed };
@@ -193,10 +194,10 @@ fn has_changes(found: &KeptChanges, done: &Applied) -> bool {
     found.repositories.iter().any(|one| written(&one.path) && !one.changes.is_empty())
 }
 
-fn includes(selection: &Selection, path: &Path) -> bool {
+fn includes(selection: &ChangeSelection, path: &Path) -> bool {
     match selection {
-        Selection::All => true,
-        Selection::Paths(paths) => path.ancestors().any(|above| paths.contains(above)),
+        ChangeSelection::All => true,
+        ChangeSelection::Paths(paths) => path.ancestors().any(|above| paths.contains(above)),
     }
 }
 
@@ -223,17 +224,18 @@ fn needs_yes(why: &RefusedBecause) -> bool {
     )
 }
 
-fn refused_machine(refused: &[Refused], options: &Options) -> Vec<Value> {
-    let one = |refused: &Refused| json!({"path": shown(&refused.path), "why": reason(refused, options)});
+fn refused_machine(refused: &[RefusedChange], options: &Options) -> Vec<Value> {
+    let one =
+        |refused: &RefusedChange| json!({"path": shown(&refused.path), "why": reason(refused, options)});
     refused.iter().map(one).collect()
 }
 
 /// Applies, asks for what needs it, and applies again.
 struct Asking<'a> {
     kept_layer: &'a KeptLayer,
-    selection: &'a Selection,
+    selection: &'a ChangeSelection,
     options: &'a Options,
-    consent: Consent,
+    consent: ApplyConsent,
     on_conflict: OnConflict,
     mode: ApplyMode,
 }

@@ -6,9 +6,9 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
-use belljar_report::{Sides, patch_text, render_difference};
+use belljar_report::{FileVersions, patch_text, render_difference};
 use belljar_runner::Planner;
-use belljar_runner::changes::{ChangeKind, EntryKind, KeptChanges, KeptRepository, Selection};
+use belljar_runner::changes::{ChangeKind, ChangeSelection, EntryKind, KeptChanges, KeptRepository};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 
@@ -61,7 +61,7 @@ fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
         Naming { kept_layer: &kept_layer, found: &found, options, directory }.selection(&options.paths)?;
     let KeptChanges { files: mut changes, mut repositories, folded, both, unseen } = found;
     repositories.retain(|repository| Naming::includes(&selection, repository));
-    if let Selection::Paths(paths) = selection {
+    if let ChangeSelection::Paths(paths) = selection {
         changes.retain(|change| change.path.ancestors().any(|above| paths.contains(above)));
     }
     if output.json {
@@ -97,10 +97,10 @@ fn run(args: &DiffArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
             && let Some((before, after)) = kept_layer.sides(&change.path)?
         {
             let sides = match change.kind {
-                ChangeKind::Added => Sides::Added(&after),
-                ChangeKind::Deleted => Sides::Deleted(&before),
+                ChangeKind::Added => FileVersions::Added(&after),
+                ChangeKind::Deleted => FileVersions::Deleted(&before),
                 ChangeKind::Modified | ChangeKind::TypeChanged | ChangeKind::ModeChanged => {
-                    Sides::Changed { before: &before, after: &after }
+                    FileVersions::Changed { before: &before, after: &after }
                 }
             };
             let name = change.path.as_os_str().as_bytes();

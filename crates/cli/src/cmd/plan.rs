@@ -6,7 +6,9 @@ use belljar_contract::{
     visible,
 };
 use belljar_report::{PlanPage, Style, render_diagnostics, render_open, render_plan};
-use belljar_runner::{Agreements, Allowances, Planned, Planner, Standing, lowered, refused_limits, why};
+use belljar_runner::{
+    AgreementStanding, Agreements, Allowances, Planned, Planner, lowered, refused_limits, why,
+};
 use serde_json::json;
 
 /// Show what an agent would see, reach and keep, without starting it
@@ -149,9 +151,9 @@ fn advice(planner: &Planner, planned: &Planned) -> Result<Vec<String>, CliError>
     let agent = &planned.compiled.plan.agent;
     let standing = Agreements::new(&planner.environment().config).standing(&planned.compiled.plan)?;
     Ok(match standing {
-        Standing::Agreed => Vec::new(),
-        Standing::Never => vec![format!("you have not agreed to this yet: `belljar trust {agent}`")],
-        Standing::Changed(_) => {
+        AgreementStanding::Agreed => Vec::new(),
+        AgreementStanding::Never => vec![format!("you have not agreed to this yet: `belljar trust {agent}`")],
+        AgreementStanding::Changed(_) => {
             vec![format!("this has changed since you agreed: `belljar trust {agent}` shows how")]
         }
     })

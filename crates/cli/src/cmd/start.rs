@@ -11,8 +11,8 @@ use belljar_contract::{
 use belljar_report::{changes, render_changes, render_diagnostics, render_open};
 use belljar_runner::changes::KeptSummary;
 use belljar_runner::{
-    Agreements, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Reach, Report, RunRequest,
-    Spent, Standing, Stdio, Waiting, ask_hidden, is_interactive, launch_hints, lowered, run,
+    AgreementStanding, Agreements, CommandOutcome, Denied, EgressMode, Ending, Model, Planned, Planner,
+    Reach, Report, RunRequest, Spent, Stdio, Waiting, ask_hidden, is_interactive, launch_hints, lowered, run,
 };
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
@@ -212,9 +212,9 @@ fn print_report(
     }
 }
 
-fn print_outcome(outcome: &Outcome, planned: &Planned, output: &Output) {
+fn print_outcome(outcome: &CommandOutcome, planned: &Planned, output: &Output) {
     match outcome {
-        Outcome::NotExecuted { what, exit } => {
+        CommandOutcome::NotExecuted { what, exit } => {
             let why = if *exit == ExitCode::NotFound {
                 "was not found in the sandbox"
             } else {
@@ -228,11 +228,15 @@ fn print_outcome(outcome: &Outcome, planned: &Planned, output: &Output) {
                 ));
             }
         }
-        Outcome::Ended(Ending::Lost) => output.say("error: the sandbox ended without reporting a status"),
-        Outcome::Ended(Ending::Unguarded) => {
+        CommandOutcome::Ended(Ending::Lost) => {
+            output.say("error: the sandbox ended without reporting a status")
+        }
+        CommandOutcome::Ended(Ending::Unguarded) => {
             output.say("error: the egress services failed; the sandbox was ended");
         }
-        Outcome::Ended(Ending::Own(_) | Ending::TimeLimit(_) | Ending::Stopped(_) | Ending::Dismissed) => {}
+        CommandOutcome::Ended(
+            Ending::Own(_) | Ending::TimeLimit(_) | Ending::Stopped(_) | Ending::Dismissed,
+        ) => {}
     }
 }
 
@@ -252,9 +256,11 @@ fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), Cl
     let agreements = Agreements::new(&planner.environment().config);
     let style = output.err_style();
     match agreements.standing(plan).map_err(|error| CliError::from(error).into_launch())? {
-        Standing::Agreed => return Ok(()),
-        Standing::Never => output.say(&super::plan::page(planned, &planner.environment().home, &[], style)),
-        Standing::Changed(before) => {
+        AgreementStanding::Agreed => return Ok(()),
+        AgreementStanding::Never => {
+            output.say(&super::plan::page(planned, &planner.environment().home, &[], style))
+        }
+        AgreementStanding::Changed(before) => {
             let differences = changes(&before.shown, &json!(plan));
             output.say(&format!("Since you agreed:\n{}", render_changes(&differences, style)));
         }

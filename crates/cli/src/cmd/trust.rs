@@ -5,9 +5,9 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, Purpose, SandboxChoice, Wishes};
-use belljar_report::{Change, changes, render_changes};
+use belljar_report::{ValueChange, changes, render_changes};
 use belljar_runner::suite::{LoadError, TrialUse, load_scenario, scenario_files};
-use belljar_runner::{Agreements, Allowances, HostEnvironment, Planned, Planner, Standing};
+use belljar_runner::{AgreementStanding, Agreements, Allowances, HostEnvironment, Planned, Planner};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -64,9 +64,11 @@ fn run(args: &TrustArgs, planner: &Planner, output: &Output) -> Result<ExitCode,
         return Ok(done(output, &planned, text, &[]));
     }
     let (standing, differences) = match agreements.standing(plan)? {
-        Standing::Agreed => return Ok(done(output, &planned, "agreed", &[])),
-        Standing::Never => ("not agreed to yet", Vec::new()),
-        Standing::Changed(before) => ("changed since the agreement", changes(&before.shown, &json!(plan))),
+        AgreementStanding::Agreed => return Ok(done(output, &planned, "agreed", &[])),
+        AgreementStanding::Never => ("not agreed to yet", Vec::new()),
+        AgreementStanding::Changed(before) => {
+            ("changed since the agreement", changes(&before.shown, &json!(plan)))
+        }
     };
     if output.json && !args.yes {
         return Ok(done(output, &planned, standing, &differences));
@@ -88,7 +90,8 @@ fn suites(args: &TrustArgs, environment: &HostEnvironment, output: &Output) -> R
     if args.revoke {
         return revoke(args, (environment, &agreements), output);
     }
-    let permit = |wishes: &Wishes| args.yes || matches!(agreements.standing(wishes), Ok(Standing::Agreed));
+    let permit =
+        |wishes: &Wishes| args.yes || matches!(agreements.standing(wishes), Ok(AgreementStanding::Agreed));
     let (mut all, mut in_part, mut kept) = (Vec::new(), false, "Nothing was changed.");
     for file in scenario_files(TryOptions::paths(environment, &args.suite)?, None, environment)? {
         all.push(loop {
@@ -172,7 +175,7 @@ fn suites_done(output: &Output, all: &[Wishes], standing: &str) -> ExitCode {
     ExitCode::Passed
 }
 
-fn show(output: &Output, planned: &Planned, home: &AbsPath, standing: &str, differences: &[Change]) {
+fn show(output: &Output, planned: &Planned, home: &AbsPath, standing: &str, differences: &[ValueChange]) {
     let style = output.err_style();
     if standing == "not agreed to yet" {
         output.say(&super::plan::page(planned, home, &[], style));
@@ -185,7 +188,7 @@ fn show(output: &Output, planned: &Planned, home: &AbsPath, standing: &str, diff
     }
 }
 
-fn done(output: &Output, planned: &Planned, standing: &str, differences: &[Change]) -> ExitCode {
+fn done(output: &Output, planned: &Planned, standing: &str, differences: &[ValueChange]) -> ExitCode {
     let plan = &planned.compiled.plan;
     if output.json {
         let list: Vec<_> = differences

@@ -1,7 +1,7 @@
 //! The interface between the HTTP front end and the backend that answers requests.
 //!
 //! A script, a tape, the live model and, wrapped around them, an observer ([`super::Observed`]) all implement
-//! [`Answer`]. The front end has read the complete request within its limits. It takes care of the framing of the
+//! [`Responder`]. The front end has read the complete request within its limits. It takes care of the framing of the
 //! response, of its deadline, and of cutting the connection if the body fails.
 
 use std::pin::Pin;
@@ -45,7 +45,7 @@ pub type AnswerBody = UnsyncBoxBody<Bytes, Broken>;
 pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<Response<AnswerBody>, HangUp>> + Send>>;
 
 /// Answers requests in place of the model's API.
-pub trait Answer: Send + Sync {
+pub trait Responder: Send + Sync {
     /// Answers one request. The future and the body are dropped when the client closes the connection.
     fn answer(&self, asked: GatewayRequest) -> AnswerFuture;
 }

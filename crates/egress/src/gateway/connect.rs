@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 
 use super::upstream::{NotDialled, Scheme, Upstream};
 use crate::resolve::Resolve;
-use crate::tls::{Chosen, Offer, TlsClient};
+use crate::tls::{ChosenProtocol, Offer, TlsClient};
 
 /// Limit for the head of a response.
 const MAX_HEAD_BYTES: usize = 128 * 1024;
@@ -85,8 +85,8 @@ impl Dialler {
     async fn dial_and_speak(&self) -> Result<Link, ConnectError> {
         let stream = self.dial().await?;
         let read = Arc::new(AtomicU64::new(0));
-        let (stream, chosen): (Box<dyn Duplex>, Chosen) = match self.upstream.scheme {
-            Scheme::Http => (Box::new(stream), Chosen::Http1),
+        let (stream, chosen): (Box<dyn Duplex>, ChosenProtocol) = match self.upstream.scheme {
+            Scheme::Http => (Box::new(stream), ChosenProtocol::Http1),
             Scheme::Https => {
                 let name = self.server_name()?;
                 let spoken = self.tls.handshake(stream, name, Offer::Http2And1).await;
@@ -96,7 +96,7 @@ impl Dialler {
         };
         let io = TokioIo::new(ReadCounter { stream, read: Arc::clone(&read) });
         let sender = match chosen {
-            Chosen::Http1 => {
+            ChosenProtocol::Http1 => {
                 let mut client = http1::Builder::new();
                 client.max_buf_size(MAX_HEAD_BYTES);
                 let (sender, connection) = client.handshake(io).await.map_err(ConnectError::Http)?;
@@ -104,7 +104,7 @@ impl Dialler {
                 tokio::spawn(async move { connection.await.ok() });
                 HttpSender::Http1(sender)
             }
-            Chosen::Http2 => {
+            ChosenProtocol::Http2 => {
                 let mut client = http2::Builder::new(TokioExecutor::new());
                 client
                     .timer(TokioTimer::new())
@@ -158,10 +158,10 @@ impl Link {
         }
     }
 
-    pub fn protocol(&self) -> Chosen {
+    pub fn protocol(&self) -> ChosenProtocol {
         match &self.sender {
-            HttpSender::Http1(_) => Chosen::Http1,
-            HttpSender::Http2(_) => Chosen::Http2,
+            HttpSender::Http1(_) => ChosenProtocol::Http1,
+            HttpSender::Http2(_) => ChosenProtocol::Http2,
         }
     }
 

@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
-use super::answer::{Answer, AnswerBody, BodyFault, Broken, GatewayRequest, HangUp, Retry, error_answer};
+use super::answer::{AnswerBody, BodyFault, Broken, GatewayRequest, HangUp, Responder, Retry, error_answer};
 use super::listen::Listener;
 use super::transport::{ClientStream, CutSignal, Transport};
 
@@ -65,7 +65,7 @@ impl Default for FrontLimits {
 }
 
 /// Accepts connections until the future is dropped. Dropping it also ends the connections.
-pub async fn serve(listener: Listener, answer: Arc<dyn Answer>, limits: FrontLimits) {
+pub async fn serve(listener: Listener, answer: Arc<dyn Responder>, limits: FrontLimits) {
     let front = Arc::new(Front { answer, limits, room: room_for_bodies(&limits) });
     let mut connections = JoinSet::new();
     loop {
@@ -89,7 +89,7 @@ fn room_for_bodies(limits: &FrontLimits) -> Arc<Semaphore> {
 
 /// State that all connections share.
 struct Front {
-    answer: Arc<dyn Answer>,
+    answer: Arc<dyn Responder>,
     limits: FrontLimits,
     /// One permit for each byte of a body.
     room: Arc<Semaphore>,

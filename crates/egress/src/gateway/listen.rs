@@ -36,7 +36,7 @@ impl Listen {
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub fn open(self) -> Result<(Bound, Address), ListenError> {
+    pub fn open(self) -> Result<(BoundListener, Address), ListenError> {
         match self {
             Self::Loopback { port } => {
                 let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))
@@ -50,22 +50,22 @@ impl Listen {
                 let file = SocketFile::of(path.clone()).map_err(failed)?;
                 listener.set_nonblocking(true).map_err(ListenError::Adopt)?;
                 let address = Address(AddressKind::Unix { path: Some(path), _file: Some(file) });
-                Ok((Bound(Socket::Unix(listener)), address))
+                Ok((BoundListener(Socket::Unix(listener)), address))
             }
             Self::BoundUnix(listener) => {
                 listener.set_nonblocking(true).map_err(ListenError::Adopt)?;
                 let address = listener.local_addr().map_err(ListenError::Adopt)?;
                 let path = address.as_pathname().map(Path::to_owned);
-                Ok((Bound(Socket::Unix(listener)), Address(AddressKind::Unix { path, _file: None })))
+                Ok((BoundListener(Socket::Unix(listener)), Address(AddressKind::Unix { path, _file: None })))
             }
         }
     }
 }
 
-fn adopt_tcp(listener: std::net::TcpListener) -> Result<(Bound, Address), ListenError> {
+fn adopt_tcp(listener: std::net::TcpListener) -> Result<(BoundListener, Address), ListenError> {
     listener.set_nonblocking(true).map_err(ListenError::Adopt)?;
     let address = listener.local_addr().map_err(ListenError::Adopt)?;
-    Ok((Bound(Socket::Tcp(listener)), Address(AddressKind::Tcp(address))))
+    Ok((BoundListener(Socket::Tcp(listener)), Address(AddressKind::Tcp(address))))
 }
 
 /// Why an address cannot be bound.
@@ -91,7 +91,7 @@ pub enum ListenError {
 
 /// A bound listener that is not served yet.
 #[derive(Debug)]
-pub struct Bound(Socket);
+pub struct BoundListener(Socket);
 
 #[derive(Debug)]
 enum Socket {
@@ -142,7 +142,7 @@ enum Driven {
     Unix(tokio::net::UnixListener),
 }
 
-impl Bound {
+impl BoundListener {
     /// Registers the listener with the current runtime.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use hyper::header::CONTENT_LENGTH;
 use hyper::{HeaderMap, Response, StatusCode, Uri};
 
 use super::account::{Account, Accounts, Billing, RequestInfo, Reserved, at_most};
-use super::answer::{Answer, AnswerBody, AnswerFuture, GatewayRequest, HangUp, document_answer};
+use super::answer::{AnswerBody, AnswerFuture, GatewayRequest, HangUp, Responder, document_answer};
 use super::budget::Budget;
 use super::connect::{Dialler, Link};
 use super::event::{GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished, RequestStarted};
@@ -137,7 +137,7 @@ impl Live {
     }
 }
 
-impl Answer for Live {
+impl Responder for Live {
     fn answer(&self, asked: GatewayRequest) -> AnswerFuture {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move { Ok::<_, HangUp>(shared.answer(asked).await) })

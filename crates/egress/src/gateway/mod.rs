@@ -1,7 +1,7 @@
 //! The model gateway: the server that the agent inside the sandbox takes for the model's API.
 //!
 //! One HTTP front end ([`serve`]) accepts on a listener, usually one that was bound inside the sandbox, and hands each
-//! request to an [`Answer`]: a script, a tape, the live model ([`Live`]), or one of them with an observer
+//! request to a [`Responder`]: a script, a tape, the live model ([`Live`]), or one of them with an observer
 //! ([`Observed`]), which is how exchanges are recorded.
 //!
 //! For the live model each request is checked ([`ProviderTools`]), its maximum cost is reserved, its start is reported
@@ -28,14 +28,14 @@ mod relay;
 mod transport;
 mod upstream;
 
-pub use answer::{Answer, AnswerBody, AnswerFuture, BodyFault, Broken, GatewayRequest, HangUp};
+pub use answer::{AnswerBody, AnswerFuture, BodyFault, Broken, GatewayRequest, HangUp, Responder};
 pub(crate) use answer::{Retry, document_answer, error_answer};
 pub use event::{
     CountedBy, CountedTokens, GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished,
     RequestStarted,
 };
 pub use front::{FrontLimits, serve};
-pub use listen::{Address, Bound, Listen, ListenError, Listener};
+pub use listen::{Address, BoundListener, Listen, ListenError, Listener};
 pub use live::{Live, LiveSetup, UpstreamTimes};
 #[cfg(target_os = "macos")]
 pub use messages_api::KEYCHAIN_COMMAND;

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::{HeaderMap, StatusCode};
 
-use super::answer::{Answer, AnswerBody, AnswerFuture, Broken, GatewayRequest};
+use super::answer::{AnswerBody, AnswerFuture, Broken, GatewayRequest, Responder};
 
 pub trait Observe: Send + Sync {
     /// Called before a request is answered. Its credentials are placeholders; the agent has no others.
@@ -41,17 +41,17 @@ pub enum AnswerEnd {
 
 /// A backend with an observer.
 pub struct Observed {
-    inner: Arc<dyn Answer>,
+    inner: Arc<dyn Responder>,
     observer: Arc<dyn Observe>,
 }
 
 impl Observed {
-    pub fn new(inner: Arc<dyn Answer>, observer: Arc<dyn Observe>) -> Self {
+    pub fn new(inner: Arc<dyn Responder>, observer: Arc<dyn Observe>) -> Self {
         Self { inner, observer }
     }
 }
 
-impl Answer for Observed {
+impl Responder for Observed {
     fn answer(&self, asked: GatewayRequest) -> AnswerFuture {
         let mut watcher = self.observer.asked(&asked);
         let answering = self.inner.answer(asked);

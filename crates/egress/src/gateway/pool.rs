@@ -10,7 +10,7 @@ use hyper::{HeaderMap, Method, Request, Response};
 
 use super::connect::{ConnectError, Dialler, History, Link};
 use super::upstream::Scheme;
-use crate::tls::Chosen;
+use crate::tls::ChosenProtocol;
 
 /// The most idle connections that are kept.
 const MAX_WAITING: usize = 16;
@@ -30,7 +30,7 @@ pub(super) struct Pool {
 struct IdleLinks {
     shared: Option<Link>,
     waiting: Vec<(Link, Instant)>,
-    protocol: Option<Chosen>,
+    protocol: Option<ChosenProtocol>,
 }
 
 pub(super) struct UpstreamRequest {
@@ -83,7 +83,7 @@ impl Pool {
 
     /// Takes back a connection whose response was read to its end.
     pub fn give_back(&self, mut link: Link) {
-        if link.protocol() == Chosen::Http2 || link.is_closed() {
+        if link.protocol() == ChosenProtocol::Http2 || link.is_closed() {
             return;
         }
         link.history = History::Used;
@@ -95,7 +95,7 @@ impl Pool {
 
     async fn take(&self) -> Result<Link, ConnectError> {
         while let Some(mut link) = self.kept_link() {
-            if link.protocol() == Chosen::Http2 {
+            if link.protocol() == ChosenProtocol::Http2 {
                 return Ok(link);
             }
             if let Ok(Ok(())) = tokio::time::timeout(READY_WITHIN, link.ready()).await {
@@ -104,7 +104,7 @@ impl Pool {
         }
         let may_be_shared = {
             let kept = self.kept();
-            self.dialler.upstream.scheme == Scheme::Https && kept.protocol != Some(Chosen::Http1)
+            self.dialler.upstream.scheme == Scheme::Https && kept.protocol != Some(ChosenProtocol::Http1)
         };
         if !may_be_shared {
             return self.dialler.connect().await;
@@ -139,7 +139,7 @@ impl Pool {
 
     /// Drops a shared connection that failed.
     fn forget(&self, link: &Link) {
-        if link.protocol() == Chosen::Http2 {
+        if link.protocol() == ChosenProtocol::Http2 {
             self.kept().shared = None;
         }
     }
@@ -149,12 +149,12 @@ impl Pool {
         let authority = &self.dialler.upstream.authority;
         let builder = Request::builder().method(Method::POST);
         let builder = match link.protocol() {
-            Chosen::Http1 => builder.uri(path.as_str()),
-            Chosen::Http2 => builder.uri(format!("https://{authority}{path}")),
+            ChosenProtocol::Http1 => builder.uri(path.as_str()),
+            ChosenProtocol::Http2 => builder.uri(format!("https://{authority}{path}")),
         };
         let mut request = builder.body(Full::new(body.clone())).map_err(SendError::Form)?;
         *request.headers_mut() = headers.clone();
-        if link.protocol() == Chosen::Http1 {
+        if link.protocol() == ChosenProtocol::Http1 {
             let host = HeaderValue::from_str(authority).map_err(|invalid| SendError::Form(invalid.into()))?;
             request.headers_mut().insert(HOST, host);
         }

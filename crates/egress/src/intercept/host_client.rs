@@ -1,7 +1,7 @@
 //! Connections to the one address that was checked. They are kept as long as the client's connection.
 
 use super::{InterceptTimeouts, PIECE, READ_AHEAD};
-use crate::tls::{Chosen, Offer, TlsClient};
+use crate::tls::{ChosenProtocol, Offer, TlsClient};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::header::{COOKIE, HOST, HeaderValue};
@@ -160,13 +160,13 @@ impl HostClient {
         let stream = TokioIo::new(stream);
         let refused = |cause| HostClientError::Http { host: host(), cause };
         match chosen {
-            Chosen::Http1 => {
+            ChosenProtocol::Http1 => {
                 let (sender, connection) =
                     http1::Builder::new().max_buf_size(HEAD_MAX).handshake(stream).await.map_err(refused)?;
                 self.lock().drivers.spawn(async { connection.await.unwrap_or(()) });
                 Ok(Idle::Http1(sender))
             }
-            Chosen::Http2 => {
+            ChosenProtocol::Http2 => {
                 let (sender, connection) = http2::Builder::new(TokioExecutor::new())
                     .max_header_list_size(HEAD_MAX as u32)
                     .handshake(stream)

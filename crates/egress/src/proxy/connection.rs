@@ -6,7 +6,7 @@ use super::error_response::ErrorResponse;
 use super::forward::{self, PlainError, PlainRequest};
 use super::gate::{EgressRequest, RequestDetails};
 use super::head::{self, HEAD_LIMIT, Head, HeadFault};
-use super::refusal::{Refusal, RefusedTarget};
+use super::refusal::{ProxyRefusal, RefusedTarget};
 use super::respond::AfterResponse;
 use super::socks::{self, AuthOffer, SocksFault, SocksReply, SocksRequest};
 use super::tunnel::{self, TunnelProtocol};
@@ -106,7 +106,7 @@ async fn http(shared: &ProxyState, mut client: Client) -> io::Result<()> {
 }
 
 /// Logs a refusal and builds the response to it.
-fn refused(shared: &ProxyState, refusal: Refusal, details: RequestDetails) -> ErrorResponse {
+fn refused(shared: &ProxyState, refusal: ProxyRefusal, details: RequestDetails) -> ErrorResponse {
     ErrorResponse::for_rejection(&shared.gate.refused(refusal, details), &shared.gate.agent)
 }
 
@@ -115,7 +115,7 @@ fn malformed(shared: &ProxyState, bytes: &[u8], fault: HeadFault) -> ErrorRespon
     let way = if first_line.starts_with(b"CONNECT") { EgressWay::Connect } else { EgressWay::Http };
     let reason = EgressRefusal::Malformed { what: fault.to_string() };
     let refusal =
-        Refusal { way, target: RefusedTarget::other(first_line), address: None, rule: None, reason };
+        ProxyRefusal { way, target: RefusedTarget::other(first_line), address: None, rule: None, reason };
     let mut answer = refused(shared, refusal, RequestDetails::default());
     if fault == HeadFault::Large {
         answer.status = "431 Request Header Fields Too Large";
@@ -128,13 +128,13 @@ fn invalid_head(shared: &ProxyState, head: &Head, what: String) -> ErrorResponse
     let way = if head.method == "CONNECT" { EgressWay::Connect } else { EgressWay::Http };
     let target = RefusedTarget::other(head.target.as_bytes());
     let refusal =
-        Refusal { way, target, address: None, rule: None, reason: EgressRefusal::Malformed { what } };
+        ProxyRefusal { way, target, address: None, rule: None, reason: EgressRefusal::Malformed { what } };
     let method = Some(head.method.clone());
     refused(shared, refusal, RequestDetails { method, ..RequestDetails::default() })
 }
 
 fn no_token(shared: &ProxyState, way: EgressWay, target: RefusedTarget) -> ErrorResponse {
-    let refusal = Refusal { way, target, address: None, rule: None, reason: EgressRefusal::Token };
+    let refusal = ProxyRefusal { way, target, address: None, rule: None, reason: EgressRefusal::Token };
     refused(shared, refusal, RequestDetails::default())
 }
 
@@ -213,7 +213,7 @@ async fn socks(shared: &ProxyState, mut client: Client) -> io::Result<()> {
 
 fn malformed_socks(shared: &ProxyState, target: String, what: &str) {
     let reason = EgressRefusal::Malformed { what: what.to_owned() };
-    let refusal = Refusal {
+    let refusal = ProxyRefusal {
         way: EgressWay::Socks,
         target: RefusedTarget::Other(target),
         address: None,

@@ -1,7 +1,7 @@
 //! Error responses of the proxy itself. They are plain text that a person can act on, and end the connection.
 
 use super::gate::Rejection;
-use super::refusal::Refusal;
+use super::refusal::ProxyRefusal;
 use belljar_contract::{AgentName, EgressRefusal};
 
 /// An error response that the proxy sends instead of a host's response.
@@ -32,7 +32,7 @@ impl ErrorResponse {
     }
 
     /// The response to a refusal, with the change that would allow it.
-    fn for_refusal(refusal: &Refusal, agent: &AgentName) -> Self {
+    fn for_refusal(refusal: &ProxyRefusal, agent: &AgentName) -> Self {
         let status = match refusal.reason {
             EgressRefusal::NotAllowed
             | EgressRefusal::Denied

@@ -1,6 +1,6 @@
 //! The one place that asks the policy, resolves names and logs decisions.
 
-use super::refusal::{Refusal, RefusedTarget};
+use super::refusal::{ProxyRefusal, RefusedTarget};
 use crate::log::{EgressLog, LogError, milliseconds};
 use crate::resolve::Resolve;
 use belljar_contract::{
@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 /// How many addresses of one name are considered.
 const ADDRESSES_LIMIT: usize = 16;
 
-/// How many destinations [`Mode::Learn`] collects.
+/// How many destinations [`EgressMode::Learn`] collects.
 const NEEDED_LIMIT: usize = 4096;
 
 /// Whether refused destinations are collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum EgressMode {
     Enforce,
     /// Refuse, and collect what a rule would have to name, so that rules can be proposed.
     Learn,
@@ -37,7 +37,7 @@ pub enum Reach {
 }
 
 /// Called for every refusal.
-pub type OnRefusal = Arc<dyn Fn(&Refusal) + Send + Sync>;
+pub type OnRefusal = Arc<dyn Fn(&ProxyRefusal) + Send + Sync>;
 
 /// A request for a destination, before it is decided on.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ pub(super) struct EgressRequest {
 #[derive(Debug)]
 pub(super) enum Rejection {
     /// The request was refused, and the refusal is logged.
-    Refused(Refusal),
+    Refused(ProxyRefusal),
     /// The decision could not be logged.
     Unlogged(LogError),
 }
@@ -73,7 +73,7 @@ pub(super) struct EgressGate {
     pub resolver: Arc<dyn Resolve>,
     pub log: Arc<EgressLog>,
     pub agent: AgentName,
-    pub mode: Mode,
+    pub mode: EgressMode,
     pub reach: Reach,
     pub on_refusal: OnRefusal,
     pub tally: Tally,
@@ -184,7 +184,8 @@ impl EgressGate {
     fn not_dialled(&self, request: EgressRequest, addresses: Vec<SocketAddr>, rule: String) -> Rejection {
         let reason = EgressRefusal::Request { what: EGRESS_NOT_DIALLED.to_owned() };
         let target = RefusedTarget::Destination(request.destination.clone());
-        let refusal = Refusal { way: request.way, target, address: None, rule: Some(rule.clone()), reason };
+        let refusal =
+            ProxyRefusal { way: request.way, target, address: None, rule: Some(rule.clone()), reason };
         match self.allow(request, addresses, rule) {
             Err(stop) => stop,
             Ok(mut permit) => {
@@ -232,7 +233,7 @@ impl EgressGate {
         reason: EgressRefusal,
     ) -> Rejection {
         let target = RefusedTarget::Destination(request.destination.clone());
-        let refusal = Refusal { way: request.way, target, address, rule, reason };
+        let refusal = ProxyRefusal { way: request.way, target, address, rule, reason };
         self.refused(
             refusal,
             RequestDetails { method: request.method.clone(), path: request.path.clone(), within: None },
@@ -240,7 +241,7 @@ impl EgressGate {
     }
 
     /// Logs a refusal, reports it and returns it.
-    pub fn refused(&self, refusal: Refusal, details: RequestDetails) -> Rejection {
+    pub fn refused(&self, refusal: ProxyRefusal, details: RequestDetails) -> Rejection {
         let RequestDetails { method, path, within } = details;
         let decision = EgressDecision {
             way: refusal.way,
@@ -257,7 +258,7 @@ impl EgressGate {
             return Rejection::Unlogged(error);
         }
         self.tally.denied.fetch_add(1, Ordering::Relaxed);
-        if self.mode == Mode::Learn
+        if self.mode == EgressMode::Learn
             && let Some(needed) = refusal.needed()
         {
             let mut all = self.tally.needed.lock().unwrap_or_else(PoisonError::into_inner);

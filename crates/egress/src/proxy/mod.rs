@@ -23,9 +23,9 @@ mod token;
 mod transparent;
 mod tunnel;
 
-pub use gate::{Mode, OnRefusal, Reach};
+pub use gate::{EgressMode, OnRefusal, Reach};
 pub use intercept::{ByteStream, Intercept, InterceptedRequest, RequestSink, Tunnel, TunnelEnd};
-pub use refusal::{Refusal, RefusedTarget};
+pub use refusal::{ProxyRefusal, RefusedTarget};
 pub use token::USER;
 pub use transparent::TransparentListeners;
 
@@ -64,7 +64,7 @@ pub struct ProxyConfig {
     /// The agent whose table in the manifest a refusal proposes to change.
     pub agent: AgentName,
     /// Whether refused destinations are collected.
-    pub mode: Mode,
+    pub mode: EgressMode,
     /// Whether allowed destinations are dialled.
     pub reach: Reach,
     /// Takes over the tunnels whose TLS is intercepted.
@@ -112,7 +112,7 @@ pub struct ProxySummary {
     pub allowed: u64,
     /// Decisions to refuse.
     pub denied: u64,
-    /// In [`Mode::Learn`], the destinations that rules would have to name; a proposal, never a permission.
+    /// In [`EgressMode::Learn`], the destinations that rules would have to name; a proposal, never a permission.
     pub needed: BTreeSet<Destination>,
     /// Why the proxy stopped allowing anything, if the log failed.
     pub log_failure: Option<LogError>,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct ProxyRefusal {
     /// How the client asked.
     pub way: EgressWay,
     pub target: RefusedTarget,
@@ -45,7 +45,7 @@ impl fmt::Display for RefusedTarget {
     }
 }
 
-impl Refusal {
+impl ProxyRefusal {
     /// The rule's id, or a stable word for the reason.
     #[must_use]
     pub fn rule_or_reason(&self) -> &str {
@@ -147,15 +147,15 @@ mod tests {
     use super::*;
     use belljar_contract::AddressClass;
 
-    fn refusal(target: &str, reason: EgressRefusal) -> Refusal {
+    fn refusal(target: &str, reason: EgressRefusal) -> ProxyRefusal {
         let target = RefusedTarget::Destination(Destination::parse_authority(target.as_bytes()).unwrap());
-        Refusal { way: EgressWay::Connect, target, address: None, rule: None, reason }
+        ProxyRefusal { way: EgressWay::Connect, target, address: None, rule: None, reason }
     }
 
     #[test]
     fn the_advice_names_the_line_to_add() {
         let agent = AgentName::new("reviewer").unwrap();
-        let advice = |refusal: &Refusal| refusal.advice(&agent);
+        let advice = |refusal: &ProxyRefusal| refusal.advice(&agent);
         let add = |pattern: &str| Some(format!("add \"{pattern}\" to [agents.reviewer.egress] allow"));
         assert_eq!(advice(&refusal("evil.test:80", EgressRefusal::NotAllowed)), add("evil.test:80"));
         assert_eq!(advice(&refusal("evil.test:443", EgressRefusal::NotAllowed)), add("evil.test"));

@@ -7,7 +7,7 @@ use super::error_response::{ESTABLISHED, ErrorResponse};
 use super::first_bytes::{FirstBytes, NotStarted, SharedReader, check};
 use super::gate::{EgressRequest, Permit, Rejection, RequestDetails};
 use super::intercept::{InterceptedRequest, RequestSink, Tunnel};
-use super::refusal::{Refusal, RefusedTarget};
+use super::refusal::{ProxyRefusal, RefusedTarget};
 use super::socks::SocksReply;
 use crate::log::EgressLog;
 use crate::resolve::dial;
@@ -146,7 +146,7 @@ fn log_not_started(
     match why {
         NotStarted::Refused(reason) => {
             let target = RefusedTarget::Destination(permit.destination.clone());
-            let refusal = Refusal { way: protocol.way(), target, address: None, rule: None, reason };
+            let refusal = ProxyRefusal { way: protocol.way(), target, address: None, rule: None, reason };
             let within = Some(permit.finish.seq);
             match shared.gate.refused(refusal, RequestDetails { within, ..RequestDetails::default() }) {
                 Rejection::Refused(refusal) => Err(refusal.sentence()),

@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::format::{
-    Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, SCRIPT_VERSION, Script, SideRequests, StopReason, Turn,
-    TurnAnswer, Usage,
+    Cut, CutEnd, ErrorReply, Exhausted, SCRIPT_VERSION, Script, ScriptBlock, ScriptReply, ScriptUsage,
+    SideRequests, StopReason, Turn, TurnAnswer,
 };
-use super::matching::When;
+use super::matching::RequestConditions;
 
 impl Default for Script {
     fn default() -> Self {
@@ -54,22 +54,22 @@ impl Script {
 impl Turn {
     /// A turn that accepts every request and responds at once.
     pub fn new(answer: TurnAnswer) -> Self {
-        Self { when: When::default(), delay_ms: 0, answer }
+        Self { when: RequestConditions::default(), delay_ms: 0, answer }
     }
 
     /// A turn that replies with a message.
-    pub fn reply(reply: Reply) -> Self {
+    pub fn reply(reply: ScriptReply) -> Self {
         Self::new(TurnAnswer::Reply(reply))
     }
 
     /// A turn with one text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self::reply(Reply::new().text(text))
+        Self::reply(ScriptReply::new().text(text))
     }
 
     /// A turn that calls one tool.
     pub fn tool_use(name: impl Into<String>, input: Value) -> Self {
-        Self::reply(Reply::new().tool_use(name, input))
+        Self::reply(ScriptReply::new().tool_use(name, input))
     }
 
     /// A turn that fails with an HTTP error.
@@ -84,7 +84,7 @@ impl Turn {
 
     /// Restricts the requests that this turn accepts.
     #[must_use]
-    pub fn when(mut self, when: When) -> Self {
+    pub fn when(mut self, when: RequestConditions) -> Self {
         self.when = when;
         self
     }
@@ -97,7 +97,7 @@ impl Turn {
     }
 }
 
-impl Reply {
+impl ScriptReply {
     /// An empty message.
     pub fn new() -> Self {
         Self::default()
@@ -106,24 +106,24 @@ impl Reply {
     /// Appends a text block.
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> Self {
-        self.block(Block::Text(text.into()))
+        self.block(ScriptBlock::Text(text.into()))
     }
 
     /// Appends a thinking block.
     #[must_use]
     pub fn thinking(self, text: impl Into<String>, signature: impl Into<String>) -> Self {
-        self.block(Block::Thinking { text: text.into(), signature: signature.into() })
+        self.block(ScriptBlock::Thinking { text: text.into(), signature: signature.into() })
     }
 
     /// Appends a tool call whose id is made from its position.
     #[must_use]
     pub fn tool_use(self, name: impl Into<String>, input: Value) -> Self {
-        self.block(Block::ToolUse { name: name.into(), input, id: None })
+        self.block(ScriptBlock::ToolUse { name: name.into(), input, id: None })
     }
 
     /// Appends any block.
     #[must_use]
-    pub fn block(mut self, block: Block) -> Self {
+    pub fn block(mut self, block: ScriptBlock) -> Self {
         self.content.push(block);
         self
     }
@@ -137,7 +137,7 @@ impl Reply {
 
     /// Sets the token counts.
     #[must_use]
-    pub fn usage(mut self, usage: Usage) -> Self {
+    pub fn usage(mut self, usage: ScriptUsage) -> Self {
         self.usage = usage;
         self
     }
@@ -172,7 +172,7 @@ impl Reply {
 
     /// The stop reason that is sent: the given one, else `tool_use` if a tool is called, else `end_turn`.
     pub fn effective_stop_reason(&self) -> StopReason {
-        let calls_a_tool = self.content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+        let calls_a_tool = self.content.iter().any(|block| matches!(block, ScriptBlock::ToolUse { .. }));
         let derived = if calls_a_tool { StopReason::ToolUse } else { StopReason::EndTurn };
         self.stop_reason.unwrap_or(derived)
     }

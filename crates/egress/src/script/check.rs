@@ -5,7 +5,7 @@ use std::fmt;
 
 use hyper::header::{HeaderName, HeaderValue};
 
-use super::format::{Block, ErrorReply, Reply, Script, Turn, TurnAnswer};
+use super::format::{ErrorReply, Script, ScriptBlock, ScriptReply, Turn, TurnAnswer};
 
 /// Longest pause that a script may ask for. A longer one is a mistake, and no client waits for it.
 const LONGEST_SILENCE_MS: u64 = 10 * 60 * 1000;
@@ -14,14 +14,14 @@ const LONGEST_SILENCE_MS: u64 = 10 * 60 * 1000;
 const SERVER_HEADERS: [&str; 4] = ["content-length", "content-type", "transfer-encoding", "connection"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct ScriptFault {
     /// The place in the file: `turns[1].answer.reply.content[0]`.
     pub at: String,
     /// What was expected there and what was found.
     pub problem: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ScriptFault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "`{}`: {}", self.at, self.problem)
     }
@@ -31,7 +31,7 @@ impl fmt::Display for Fault {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScriptFaults(
     /// Never empty.
-    pub Vec<Fault>,
+    pub Vec<ScriptFault>,
 );
 
 impl fmt::Display for ScriptFaults {
@@ -63,13 +63,13 @@ impl Script {
 
 /// The faults and tool ids found so far. The result of a tool is found by its id, which must be unique.
 struct Faults<'script> {
-    found: Vec<Fault>,
+    found: Vec<ScriptFault>,
     tool_ids: BTreeSet<&'script str>,
 }
 
 impl<'script> Faults<'script> {
     fn add(&mut self, at: String, problem: impl Into<String>) {
-        self.found.push(Fault { at, problem: problem.into() });
+        self.found.push(ScriptFault { at, problem: problem.into() });
     }
 
     fn turn(&mut self, at: &str, turn: &'script Turn) {
@@ -82,8 +82,9 @@ impl<'script> Faults<'script> {
         }
     }
 
-    fn reply(&mut self, at: &str, reply: &'script Reply) {
-        let Reply { content, stop_reason: _, usage: _, model: _, pause_ms, delta_chars: _, cut: _ } = reply;
+    fn reply(&mut self, at: &str, reply: &'script ScriptReply) {
+        let ScriptReply { content, stop_reason: _, usage: _, model: _, pause_ms, delta_chars: _, cut: _ } =
+            reply;
         self.silence(format!("{at}.pause_ms"), *pause_ms);
         if content.is_empty() {
             self.add(format!("{at}.content"), "expected at least one block, found none");
@@ -93,8 +94,8 @@ impl<'script> Faults<'script> {
         }
     }
 
-    fn block(&mut self, at: &str, block: &'script Block) {
-        let Block::ToolUse { name, input, id } = block else { return };
+    fn block(&mut self, at: &str, block: &'script ScriptBlock) {
+        let ScriptBlock::ToolUse { name, input, id } = block else { return };
         if name.is_empty() {
             self.add(format!("{at}.tool_use.name"), "expected the name of a tool, found an empty string");
         }
@@ -145,10 +146,10 @@ mod tests {
 
     #[test]
     fn all_faults_are_reported_at_once_with_their_places() {
-        let twice = |input| Block::ToolUse { name: "Bash".into(), input, id: Some("toolu_1".into()) };
+        let twice = |input| ScriptBlock::ToolUse { name: "Bash".into(), input, id: Some("toolu_1".into()) };
         let script = Script::new()
-            .turn(Turn::reply(Reply::new()).delay(Duration::MAX))
-            .turn(Turn::reply(Reply::new().block(twice(json!({}))).block(twice(json!([])))))
+            .turn(Turn::reply(ScriptReply::new()).delay(Duration::MAX))
+            .turn(Turn::reply(ScriptReply::new().block(twice(json!({}))).block(twice(json!([])))))
             .turn(Turn::error(
                 ErrorReply::new(200, "").header("a b", "c").header("x", "\n").header("Content-Length", "1"),
             ));
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn derived_ids_are_unique() {
         let script = Script::new().turn(Turn::reply(
-            Reply::new().tool_use("Bash", json!({})).tool_use("Bash", json!({})).text("and text"),
+            ScriptReply::new().tool_use("Bash", json!({})).tool_use("Bash", json!({})).text("and text"),
         ));
         assert_eq!(script.check(), Ok(()));
     }

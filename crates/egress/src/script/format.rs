@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::matching::When;
+use super::matching::RequestConditions;
 
 /// Version of the script file format that this build reads and writes.
 pub(super) const SCRIPT_VERSION: u64 = 1;
@@ -66,7 +66,7 @@ pub enum Exhausted {
 pub struct Turn {
     /// Requests this turn accepts; the default accepts all.
     #[serde(default)]
-    pub when: When,
+    pub when: RequestConditions,
     /// Delay before the first byte, in milliseconds.
     #[serde(default)]
     pub delay_ms: u64,
@@ -78,7 +78,7 @@ pub struct Turn {
 #[serde(rename_all = "snake_case")]
 pub enum TurnAnswer {
     /// A message, streamed or not as the request asks.
-    Reply(Reply),
+    Reply(ScriptReply),
     /// An HTTP error in the format of the API.
     Error(ErrorReply),
     /// The connection is closed without a single byte.
@@ -88,15 +88,15 @@ pub enum TurnAnswer {
 /// An assistant message and how it is delivered.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Reply {
+pub struct ScriptReply {
     /// The content blocks, in order.
-    pub content: Vec<Block>,
+    pub content: Vec<ScriptBlock>,
     /// Why the model stopped; derived from the blocks when absent.
     #[serde(default)]
     pub stop_reason: Option<StopReason>,
     /// Token counts to report.
     #[serde(default)]
-    pub usage: Usage,
+    pub usage: ScriptUsage,
     /// Model name to report; the one of the request when absent.
     #[serde(default)]
     pub model: Option<String>,
@@ -114,7 +114,7 @@ pub struct Reply {
 /// A content block of an assistant message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Block {
+pub enum ScriptBlock {
     Text(String),
     /// Reasoning, with the opaque signature that clients send back unchanged.
     Thinking {
@@ -154,7 +154,7 @@ pub enum StopReason {
 /// Token counts as the API reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Usage {
+pub struct ScriptUsage {
     /// Tokens read that were not cached.
     pub input_tokens: u64,
     /// Tokens written by the model.
@@ -165,7 +165,7 @@ pub struct Usage {
     pub cache_read_input_tokens: u64,
 }
 
-impl Default for Usage {
+impl Default for ScriptUsage {
     /// Small and not zero, so that a client which divides or warns on zero behaves as with a real model.
     fn default() -> Self {
         Self {

@@ -7,7 +7,7 @@ use super::request::MessagesRequest;
 /// Conditions on a request. All given conditions must hold; without any, every request is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct When {
+pub struct RequestConditions {
     /// The last message that is not a system note contains this text, whether it is a prompt or a tool's result.
     pub last_message_contains: Option<String>,
     /// The requested model's name contains this text.
@@ -38,7 +38,7 @@ pub enum Sender {
     SubAgent,
 }
 
-impl When {
+impl RequestConditions {
     /// Accepts every request.
     pub fn any() -> Self {
         Self::default()

@@ -33,17 +33,17 @@ mod server;
 mod service;
 mod wire;
 
-pub use check::{Fault, ScriptFaults};
+pub use check::{ScriptFault, ScriptFaults};
 pub use document::JsonText;
 pub(crate) use document::Skimmed;
 pub use format::{
-    Block, Cut, CutEnd, ErrorReply, Exhausted, Reply, Script, SideRequests, StopReason, Turn, TurnAnswer,
-    Usage,
+    Cut, CutEnd, ErrorReply, Exhausted, Script, ScriptBlock, ScriptReply, ScriptUsage, SideRequests,
+    StopReason, Turn, TurnAnswer,
 };
 pub use log::{
     AnsweredBy, BodySeen, Fingerprint, HeaderSeen, HeaderText, LoggedRequest, Transcript, WaitTimedOut,
 };
-pub use matching::{Sender, Tools, When};
+pub use matching::{RequestConditions, Sender, Tools};
 pub use parse::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError};
 pub use server::{Playing, ScriptedModel, StartError};
 

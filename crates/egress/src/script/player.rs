@@ -102,7 +102,7 @@ fn beginning(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::matching::{Sender, When};
+    use super::super::matching::{RequestConditions, Sender};
     use super::super::request::Delivery;
     use super::*;
 
@@ -125,12 +125,12 @@ mod tests {
 
     #[test]
     fn the_first_unplayed_turn_that_accepts_is_taken() {
-        let sub = When::any().sender(Sender::SubAgent);
+        let sub = RequestConditions::any().sender(Sender::SubAgent);
         let script = Script::new()
             .turn(Turn::text("for the sub-agent").when(sub))
             .turn(Turn::text("for main"))
-            .turn(Turn::text("large, after red").when(When::any().last_message_contains("red")))
-            .turn(Turn::text("small").when(When::any().model_contains("small")));
+            .turn(Turn::text("large, after red").when(RequestConditions::any().last_message_contains("red")))
+            .turn(Turn::text("small").when(RequestConditions::any().model_contains("small")));
         let mut player = Player::new(script);
         assert_eq!(played(player.choose(&request("x"))), 1);
         assert_eq!(played(player.choose(&request("a red one"))), 2);
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn side_requests_spend_no_turn_unless_a_turn_names_them() {
         let toolless = MessagesRequest { tools: Tools::Absent, ..request("x") };
-        let named = When::any().tools(Tools::Absent);
+        let named = RequestConditions::any().tools(Tools::Absent);
         let script = Script::new().turn(Turn::text("main")).turn(Turn::text("title").when(named));
         let mut player = Player::new(script.clone());
         assert_eq!(played(player.choose(&toolless)), 1);

@@ -16,7 +16,7 @@ use super::format::Script;
 use super::log::{Ledger, LoggedRequest, Transcript, WaitTimedOut};
 use super::player::Player;
 use super::service::Scripted;
-use crate::gateway::{Address, Answer, Bound, FrontLimits, Listen, ListenError, serve};
+use crate::gateway::{Address, BoundListener, FrontLimits, Listen, ListenError, Responder, serve};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -48,7 +48,7 @@ impl Playing {
     }
 
     /// The backend that answers from the script.
-    pub fn answer(&self) -> Arc<dyn Answer> {
+    pub fn answer(&self) -> Arc<dyn Responder> {
         Arc::new(Scripted { ledger: Arc::clone(&self.ledger) })
     }
 
@@ -188,8 +188,8 @@ impl Drop for ServerHandle {
 
 /// The model's own thread: serves until the other end of `stopped` is dropped.
 fn run(
-    bound: Bound,
-    answer: Arc<dyn Answer>,
+    bound: BoundListener,
+    answer: Arc<dyn Responder>,
     stopped: oneshot::Receiver<()>,
     report: &mpsc::SyncSender<Result<(), StartError>>,
 ) {

@@ -10,13 +10,13 @@ use hyper::{Method, Response, StatusCode};
 
 use super::body::{BodyEnd, FramedBody};
 use super::document::JsonText;
-use super::format::{Cut, CutEnd, ErrorReply, Reply, Turn, TurnAnswer};
+use super::format::{Cut, CutEnd, ErrorReply, ScriptReply, Turn, TurnAnswer};
 use super::log::{AnsweredBy, Arrival, BodySeen, Ledger, headers_seen};
 use super::matching::Sender;
 use super::player::Choice;
 use super::request::{Delivery, MessagesRequest};
 use super::wire::{self, Envelope};
-use crate::gateway::{AGENT_ID_HEADER, Answer, AnswerFuture, BodyFault, Broken, GatewayRequest, HangUp};
+use crate::gateway::{AGENT_ID_HEADER, AnswerFuture, BodyFault, Broken, GatewayRequest, HangUp, Responder};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScriptRoute {
@@ -33,7 +33,7 @@ pub(super) struct Scripted {
     pub ledger: Arc<Ledger>,
 }
 
-impl Answer for Scripted {
+impl Responder for Scripted {
     fn answer(&self, asked: GatewayRequest) -> AnswerFuture {
         let scripted = self.clone();
         Box::pin(async move { Ok(scripted.play(asked).await?.map(BodyExt::boxed_unsync)) })
@@ -128,7 +128,7 @@ impl Scripted {
     }
 }
 
-fn streamed(reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
+fn streamed(reply: &ScriptReply, envelope: Envelope<'_>) -> Response<FramedBody> {
     let mut events = wire::events(reply, envelope);
     let ending = match reply.cut {
         Some(Cut { after_events, end }) if after_events < events.len() => {
@@ -145,7 +145,7 @@ fn streamed(reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
     response
 }
 
-fn whole(reply: &Reply, envelope: Envelope<'_>) -> Response<FramedBody> {
+fn whole(reply: &ScriptReply, envelope: Envelope<'_>) -> Response<FramedBody> {
     let document = wire::whole(reply, envelope);
     let Some(Cut { after_events: _, end }) = reply.cut else {
         return json_response(StatusCode::OK, document, envelope.request);

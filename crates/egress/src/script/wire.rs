@@ -3,7 +3,7 @@
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::format::{Block, ErrorReply, Reply, Usage};
+use super::format::{ErrorReply, ScriptBlock, ScriptReply, ScriptUsage};
 
 /// Context that is needed to encode a reply.
 #[derive(Debug, Clone, Copy)]
@@ -20,13 +20,13 @@ pub(super) fn request_id(request: usize) -> String {
 }
 
 /// The reply as one JSON document.
-pub(super) fn whole(reply: &Reply, envelope: Envelope<'_>) -> Bytes {
+pub(super) fn whole(reply: &ScriptReply, envelope: Envelope<'_>) -> Bytes {
     let blocks = reply.content.iter().enumerate().map(|(index, block)| match block {
-        Block::Text(text) => json!({"type": "text", "text": text}),
-        Block::Thinking { text, signature } => {
+        ScriptBlock::Text(text) => json!({"type": "text", "text": text}),
+        ScriptBlock::Thinking { text, signature } => {
             json!({"type": "thinking", "thinking": text, "signature": signature})
         }
-        Block::ToolUse { name, input, id } => {
+        ScriptBlock::ToolUse { name, input, id } => {
             json!({"type": "tool_use", "id": tool_id(id, envelope, index), "name": name, "input": input})
         }
     });
@@ -41,9 +41,9 @@ pub(super) fn whole(reply: &Reply, envelope: Envelope<'_>) -> Bytes {
 /// The order is fixed, because a script may cut after the n-th event: `message_start`, `ping`, then for each block its
 /// start, its deltas (one, unless the script splits them; a thinking block has one more for its signature) and its stop,
 /// then `message_delta` and `message_stop`.
-pub(super) fn events(reply: &Reply, envelope: Envelope<'_>) -> Vec<Bytes> {
+pub(super) fn events(reply: &ScriptReply, envelope: Envelope<'_>) -> Vec<Bytes> {
     // A real stream does not know its output tokens at the start either; clients use the final count.
-    let at_start = Usage { output_tokens: 1, ..reply.usage };
+    let at_start = ScriptUsage { output_tokens: 1, ..reply.usage };
     let start = json!({"type": "message_start", "message": message(reply, envelope, &at_start)});
     let mut events = vec![event("message_start", &start), event("ping", &json!({"type": "ping"}))];
     for (index, block) in reply.content.iter().enumerate() {
@@ -80,9 +80,9 @@ pub(super) fn greeting() -> Bytes {
 
 fn block_events(
     events: &mut Vec<Bytes>,
-    reply: &Reply,
+    reply: &ScriptReply,
     envelope: Envelope<'_>,
-    (index, block): (usize, &Block),
+    (index, block): (usize, &ScriptBlock),
 ) {
     let start = |block: Value| {
         let start = json!({"type": "content_block_start", "index": index, "content_block": block});
@@ -94,19 +94,19 @@ fn block_events(
     };
     let pieces = |text: &str| pieces(text, reply.delta_chars.map(usize::from));
     match block {
-        Block::Text(text) => {
+        ScriptBlock::Text(text) => {
             events.push(start(json!({"type": "text", "text": ""})));
             let deltas = pieces(text).into_iter().map(|piece| json!({"type": "text_delta", "text": piece}));
             events.extend(deltas.map(delta));
         }
-        Block::Thinking { text, signature } => {
+        ScriptBlock::Thinking { text, signature } => {
             events.push(start(json!({"type": "thinking", "thinking": "", "signature": ""})));
             let deltas =
                 pieces(text).into_iter().map(|piece| json!({"type": "thinking_delta", "thinking": piece}));
             events.extend(deltas.map(delta));
             events.push(delta(json!({"type": "signature_delta", "signature": signature})));
         }
-        Block::ToolUse { name, input, id } => {
+        ScriptBlock::ToolUse { name, input, id } => {
             let id = tool_id(id, envelope, index);
             events.push(start(json!({"type": "tool_use", "id": id, "name": name, "input": {}})));
             let deltas = pieces(&input.to_string())
@@ -118,7 +118,7 @@ fn block_events(
     events.push(event("content_block_stop", &json!({"type": "content_block_stop", "index": index})));
 }
 
-fn message(reply: &Reply, envelope: Envelope<'_>, usage: &Usage) -> Value {
+fn message(reply: &ScriptReply, envelope: Envelope<'_>, usage: &ScriptUsage) -> Value {
     json!({
         "id": format!("msg_scripted_{:04}", envelope.request),
         "type": "message",
@@ -165,7 +165,7 @@ mod tests {
 
     const ENVELOPE: Envelope<'_> = Envelope { request: 7, model: "asked-for" };
 
-    fn parsed(reply: &Reply) -> Vec<Value> {
+    fn parsed(reply: &ScriptReply) -> Vec<Value> {
         let parse = |event: Bytes| {
             let text = String::from_utf8(event.to_vec()).unwrap();
             let (name, data) = text.strip_prefix("event: ").unwrap().split_once("\ndata: ").unwrap();
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_streamed_reply_holds_the_same_as_a_whole_one() {
         let input = json!({"command": "printf 'a\nb'", "timeout": 5});
-        let reply = Reply::new()
+        let reply = ScriptReply::new()
             .thinking("hm\n", "c2ln")
             .text("größer\r\n\u{2028}")
             .tool_use("Bash", input.clone())
@@ -215,7 +215,8 @@ mod tests {
 
     #[test]
     fn the_order_of_events_is_the_documented_one() {
-        let reply = Reply::new().thinking("t", "s").text("").stop_reason(StopReason::MaxTokens).model("mine");
+        let reply =
+            ScriptReply::new().thinking("t", "s").text("").stop_reason(StopReason::MaxTokens).model("mine");
         let events = parsed(&reply);
         let names: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
         assert_eq!(

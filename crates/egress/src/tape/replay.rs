@@ -10,7 +10,7 @@ use super::normaliser::{Canonical, Normaliser, read_kept};
 use super::replay_body::{self, Wanted};
 use super::{Scrub, is_taped};
 use crate::gateway::{
-    AGENT_ID_HEADER, Answer, AnswerBody, AnswerFuture, GatewayRequest, HangUp, Retry, document_answer,
+    AGENT_ID_HEADER, AnswerBody, AnswerFuture, GatewayRequest, HangUp, Responder, Retry, document_answer,
     error_answer,
 };
 use belljar_contract::{BodyRef, ConversationKey, Exchange};
@@ -65,7 +65,7 @@ pub struct ReplaySetup {
     pub on_drift: OnDrift,
     pub pace: Pace,
     /// The live model, for [`OnDrift::Live`].
-    pub live: Option<Arc<dyn Answer>>,
+    pub live: Option<Arc<dyn Responder>>,
 }
 
 /// The result of a replay.
@@ -158,7 +158,7 @@ fn conversation_name(conversation: &ConversationKey) -> String {
     }
 }
 
-impl Answer for Replay {
+impl Responder for Replay {
     fn answer(&self, asked: GatewayRequest) -> AnswerFuture {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {

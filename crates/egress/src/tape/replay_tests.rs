@@ -43,7 +43,7 @@ impl TapeBodies for Memory {
 /// Gives one response after the other, whatever is asked.
 struct Says(Mutex<Vec<(u16, &'static str, String)>>);
 
-impl Answer for Says {
+impl Responder for Says {
     fn answer(&self, _asked: GatewayRequest) -> AnswerFuture {
         let (status, kind, text) = self.0.lock().unwrap().remove(0);
         Box::pin(async move {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use belljar_contract::{Secret, Usd};
 use belljar_egress::gateway::{
-    AddressScope, Answer, CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen,
-    Live, LiveSetup, PriceTable, ProviderTools, RequestFinished, Upstream, UpstreamTimes, find_credential,
-    serve,
+    AddressScope, CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen, Live,
+    LiveSetup, PriceTable, ProviderTools, RequestFinished, Responder, Upstream, UpstreamTimes,
+    find_credential, serve,
 };
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ impl Stage {
     }
 
     /// Starts a gateway whose backend is wrapped.
-    pub fn start_as(self, around: impl FnOnce(Live) -> Arc<dyn Answer>) -> Gateway {
+    pub fn start_as(self, around: impl FnOnce(Live) -> Arc<dyn Responder>) -> Gateway {
         let heard = Arc::new(Heard::default());
         let live = Live::new(LiveSetup {
             upstream: self.upstream,

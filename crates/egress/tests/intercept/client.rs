@@ -2,7 +2,7 @@
 
 use crate::stage::Stage;
 use crate::world::Speaks;
-use belljar_egress::tls::{Chosen, ExtraRoots, Offer, TlsClient};
+use belljar_egress::tls::{ChosenProtocol, ExtraRoots, Offer, TlsClient};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
@@ -38,12 +38,12 @@ impl Client {
         let (stream, chosen) = tls.handshake(stream, name, offer).await.unwrap();
         let stream = TokioIo::new(stream);
         let sender = match chosen {
-            Chosen::Http1 => {
+            ChosenProtocol::Http1 => {
                 let (sender, connection) = http1::handshake(stream).await.unwrap();
                 tokio::spawn(connection);
                 Sender::Http1(sender)
             }
-            Chosen::Http2 => {
+            ChosenProtocol::Http2 => {
                 let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
                 tokio::spawn(connection);
                 Sender::Http2(sender)

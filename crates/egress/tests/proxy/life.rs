@@ -6,7 +6,7 @@ use crate::plain::proxy_for;
 use crate::world::{Setup, is_end};
 use belljar_contract::{EgressLogState, EgressRow, EgressVerdict, read_egress_log};
 use belljar_egress::log::LogError;
-use belljar_egress::proxy::{Mode, ProxyLimits};
+use belljar_egress::proxy::{EgressMode, ProxyLimits};
 use std::io::{Read, Write};
 use std::sync::mpsc;
 
@@ -92,7 +92,7 @@ fn learning_widens_nothing() {
     let mut setup = Setup::allowing(&[]).name("allowed.test", ALLOWED).name("inside.test", "10.1.2.3");
     setup.allow = vec!["inside.test:80".to_owned()];
     setup.deny = vec!["never.test".to_owned()];
-    setup.mode = Mode::Learn;
+    setup.mode = EgressMode::Learn;
     let proxy = setup.start();
     for authority in [
         format!("allowed.test:{port}"),

@@ -5,7 +5,9 @@ use belljar_contract::{
     HostPattern, RequestRule, RuleEffect, RunId, Secret, read_egress_log,
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening, LogSummary};
-use belljar_egress::proxy::{Intercept, Mode, ProxyConfig, ProxyLimits, ProxySummary, Reach, Refusal, serve};
+use belljar_egress::proxy::{
+    EgressMode, Intercept, ProxyConfig, ProxyLimits, ProxyRefusal, ProxySummary, Reach, serve,
+};
 use belljar_egress::resolve::{Resolve, Resolving};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -83,7 +85,7 @@ pub struct Setup {
     /// The requests that the rules allow; without it, all.
     pub request: Option<RequestRule>,
     pub names: Arc<Names>,
-    pub mode: Mode,
+    pub mode: EgressMode,
     pub reach: Reach,
     pub limits: ProxyLimits,
     pub raw: BTreeSet<Destination>,
@@ -98,7 +100,7 @@ impl Default for Setup {
             deny: vec![],
             request: None,
             names: Arc::default(),
-            mode: Mode::Enforce,
+            mode: EgressMode::Enforce,
             reach: Reach::AsRuled,
             limits: ProxyLimits::default(),
             raw: BTreeSet::new(),
@@ -172,7 +174,7 @@ impl Setup {
         let log =
             EgressLog::open(disk.clone(), opening, Arc::new(|text: &str| text.replace("hush", "[redacted]")))
                 .unwrap();
-        let refusals: Arc<Mutex<Vec<Refusal>>> = Arc::default();
+        let refusals: Arc<Mutex<Vec<ProxyRefusal>>> = Arc::default();
         let reported = Arc::clone(&refusals);
         let config = ProxyConfig {
             transparent: None,
@@ -203,7 +205,7 @@ pub struct Proxy {
     pub names: Arc<Names>,
     pub disk: Disk,
     pub log: Arc<EgressLog>,
-    pub refusals: Arc<Mutex<Vec<Refusal>>>,
+    pub refusals: Arc<Mutex<Vec<ProxyRefusal>>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<Option<ProxySummary>>>,
 }

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use belljar_egress::script::{
-    AnsweredBy, ErrorReply, Exhausted, Reply, Script, Sender, SideRequests, Tools, Turn, When,
+    AnsweredBy, ErrorReply, Exhausted, RequestConditions, Script, ScriptReply, Sender, SideRequests, Tools,
+    Turn,
 };
 use serde_json::json;
 
@@ -55,7 +56,7 @@ fn a_stream_is_chunked_one_event_a_chunk() {
 
 #[test]
 fn a_reply_that_is_not_streamed_is_one_document() {
-    let reply = Reply::new().thinking("hm", "sig").tool_use("Bash", json!({"command": "ls"}));
+    let reply = ScriptReply::new().thinking("hm", "sig").tool_use("Bash", json!({"command": "ls"}));
     on_both(&Script::new().turn(Turn::reply(reply)), |model| {
         let response = ask(model, &asking("x"));
         assert_eq!(response.status, 200);
@@ -128,7 +129,7 @@ fn errors_have_status_type_message_and_headers() {
 #[test]
 fn delays_before_and_between_events_are_kept() {
     let (before, between) = (Duration::from_millis(120), Duration::from_millis(20));
-    let script = Script::new().turn(Turn::reply(Reply::new().text("hi").pause(between)).delay(before));
+    let script = Script::new().turn(Turn::reply(ScriptReply::new().text("hi").pause(between)).delay(before));
     on_both(&script, |model| {
         let began = Instant::now();
         let response = ask(model, &asking_for_a_stream("x"));
@@ -189,14 +190,14 @@ fn a_request_without_tools_takes_no_turn_by_default() {
     assert_eq!(model.unplayed(), [0]);
     assert_eq!(model.requests()[0].answered_by, AnsweredBy::SideReply);
 
-    let named = script.clone().turn(Turn::text("named").when(When::any().tools(Tools::Absent)));
+    let named = script.clone().turn(Turn::text("named").when(RequestConditions::any().tools(Tools::Absent)));
     assert_eq!(ask(&started(named), &toolless).text(), "named");
     assert_eq!(ask(&started(script.side_requests(SideRequests::TakeTurns)), &toolless).text(), "turn");
 }
 
 #[test]
 fn turns_find_the_sender_they_are_meant_for() {
-    let sub = When::any().sender(Sender::SubAgent);
+    let sub = RequestConditions::any().sender(Sender::SubAgent);
     let script = Script::new().turn(Turn::text("sub").when(sub)).turn(Turn::text("main"));
     let model = started(script);
     assert_eq!(ask(&model, &asking("x")).text(), "main");
@@ -223,7 +224,7 @@ fn the_end_of_the_script_is_an_error_that_counts() {
 
 #[test]
 fn a_request_that_no_turn_accepts_is_an_error_that_quotes_it() {
-    let only = When::any().last_message_contains("blue");
+    let only = RequestConditions::any().last_message_contains("blue");
     let model = started(Script::new().turn(Turn::text("a").when(only)));
     let response = ask(&model, &asking("the red one"));
     let message = response.json()["error"]["message"].as_str().unwrap().to_owned();

@@ -1,6 +1,6 @@
 //! Responses that are cut off on purpose.
 
-use belljar_egress::script::{CutEnd, Reply, Script, Turn};
+use belljar_egress::script::{CutEnd, Script, ScriptReply, Turn};
 use serde_json::json;
 
 use crate::client::{Client, End, ask, asking, asking_for_a_stream, on_both, post, started};
@@ -8,7 +8,7 @@ use crate::client::{Client, End, ask, asking, asking_for_a_stream, on_both, post
 const EVENTS: usize = 7;
 
 fn cut(after_events: usize, end: CutEnd) -> Script {
-    Script::new().turn(Turn::reply(Reply::new().text("hi").cut(after_events, end)))
+    Script::new().turn(Turn::reply(ScriptReply::new().text("hi").cut(after_events, end)))
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_cut_after_the_last_event_has_no_effect() {
 fn a_large_stream_arrives_up_to_its_cut() {
     // More than the buffers of hyper and of the socket hold, so that the cut has to wait for the client.
     let text = "x".repeat(8 * 1024 * 1024);
-    let script = Script::new().turn(Turn::reply(Reply::new().text(&text).cut(4, CutEnd::Close)));
+    let script = Script::new().turn(Turn::reply(ScriptReply::new().text(&text).cut(4, CutEnd::Close)));
     on_both(&script, |model| {
         let mut client = Client::connect(model);
         client.send(&post("/v1/messages", "", asking_for_a_stream("x").to_string().as_bytes()));
@@ -92,7 +92,8 @@ fn a_hang_up_leaves_not_a_byte_and_spends_its_turn() {
 
 #[test]
 fn a_broken_stream_leaves_the_completed_blocks() {
-    let reply = Reply::new().tool_use("Bash", json!({"command": "ls"})).text("and").cut(6, CutEnd::Close);
+    let reply =
+        ScriptReply::new().tool_use("Bash", json!({"command": "ls"})).text("and").cut(6, CutEnd::Close);
     let model = started(Script::new().turn(Turn::reply(reply)));
     let response = ask(&model, &asking_for_a_stream("x"));
     assert_eq!(response.events().last(), Some(&"content_block_start"));

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use belljar_egress::script::{
-    AnsweredBy, Listen, ListenError, Reply, Script, ScriptedModel, StartError, Turn,
+    AnsweredBy, Listen, ListenError, Script, ScriptReply, ScriptedModel, StartError, Turn,
 };
 
 use crate::client::{Client, DEADLINE, End, ask, asking, on_both, post, started};
@@ -99,7 +99,7 @@ fn a_failed_start_names_the_reason() {
     assert_eq!(error.to_string(), format!("cannot listen on 127.0.0.1:{port}"));
     let nowhere = ScriptedModel::start(Script::new(), Listen::unix("/nonexistent/model.sock")).unwrap_err();
     assert_eq!(nowhere.to_string(), "cannot listen on the unix socket /nonexistent/model.sock");
-    let faulty = Script::new().turn(Turn::reply(Reply::new()));
+    let faulty = Script::new().turn(Turn::reply(ScriptReply::new()));
     let error = ScriptedModel::start(faulty, Listen::loopback()).unwrap_err();
     assert!(matches!(error, StartError::Script(_)), "{error:?}");
 }

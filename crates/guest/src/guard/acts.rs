@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use belljar_class::{Held, Making, Unless, is_git_sign, is_in_git_by_name};
 use belljar_contract::GuestAct;
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, status_of};
+use belljar_sys::beneath::{Directory, InodeKind, status_of};
 use belljar_sys::fds::OnExec;
 use belljar_sys::mounts::Identity;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
@@ -136,16 +136,16 @@ impl Caller<'_> {
         Err(Stop::Fail(Errno::AGAIN).into())
     }
 
-    fn open_existing(&self, open: &Open, spot: &Spot, kind: Kind, alone: Alone) -> Result<Done, Tried> {
+    fn open_existing(&self, open: &Open, spot: &Spot, kind: InodeKind, alone: Alone) -> Result<Done, Tried> {
         let writes = !(open.flags & OFlags::ACCMODE).is_empty() || open.flags.contains(OFlags::TRUNC);
         match kind {
-            Kind::File => {}
-            Kind::Directory => return Err(Stop::Fail(Errno::ISDIR).into()),
+            InodeKind::File => {}
+            InodeKind::Directory => return Err(Stop::Fail(Errno::ISDIR).into()),
             // The link itself was asked for.
-            Kind::Symlink => return Err(Stop::Fail(Errno::LOOP).into()),
-            Kind::Socket => return Err(Stop::Fail(Errno::NXIO).into()),
-            Kind::Fifo if writes => return Ok(self.open_pipe(open.flags, &spot.parent, spot)?),
-            Kind::Fifo | Kind::CharacterDevice | Kind::BlockDevice | Kind::Unknown => {
+            InodeKind::Symlink => return Err(Stop::Fail(Errno::LOOP).into()),
+            InodeKind::Socket => return Err(Stop::Fail(Errno::NXIO).into()),
+            InodeKind::Fifo if writes => return Ok(self.open_pipe(open.flags, &spot.parent, spot)?),
+            InodeKind::Fifo | InodeKind::CharacterDevice | InodeKind::BlockDevice | InodeKind::Unknown => {
                 return Err(Stop::Continue.into());
             }
         }
@@ -245,7 +245,7 @@ impl Caller<'_> {
     fn reopen(&self, number: i32, flags: OFlags) -> Acted {
         let opened = self.opened(number)?;
         let kind = status_of(opened.descriptor.as_fd())?.kind;
-        if kind != Kind::File {
+        if kind != InodeKind::File {
             return Err(Stop::Continue);
         }
         if !is_gone(opened.descriptor.as_fd(), &opened.real)? {
@@ -415,8 +415,8 @@ impl Caller<'_> {
         }
         match spot.kind()? {
             None => return Err(Stop::Fail(Errno::NOENT)),
-            Some(Kind::File) => {}
-            Some(Kind::Directory) => return Err(Stop::Fail(Errno::ISDIR)),
+            Some(InodeKind::File) => {}
+            Some(InodeKind::Directory) => return Err(Stop::Fail(Errno::ISDIR)),
             Some(_) => return Err(Stop::Fail(Errno::INVAL)),
         }
         let place = spot.path();

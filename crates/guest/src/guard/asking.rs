@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use belljar_contract::{GuestAct, GuestAnswer, GuestGuard, GuestReport, GuestYes};
-use belljar_sys::seccomp::notify::{Call, Listener};
+use belljar_sys::seccomp::notify::{Call, NotifyListener};
 
 use super::caller::{Caller, HeldAct, Remedy, Stop};
 use super::reports::shown;
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// A call that waits for its turn.
 pub(super) struct Parked {
-    pub(super) listener: Arc<Listener>,
+    pub(super) listener: Arc<NotifyListener>,
     pub(super) call: Call,
 }
 
@@ -124,7 +124,13 @@ impl Asking {
 
 impl Broker {
     /// Parks a held call until the user answers; returns whether it was parked.
-    pub(super) fn park(&self, listener: &Arc<Listener>, call: &Call, what: &HeldAct, remedy: Remedy) -> bool {
+    pub(super) fn park(
+        &self,
+        listener: &Arc<NotifyListener>,
+        call: &Call,
+        what: &HeldAct,
+        remedy: Remedy,
+    ) -> bool {
         let Some(queue) = &self.queue else { return false };
         let parked = || Parked { listener: Arc::clone(listener), call: *call };
         self.asking.is_open(what, remedy) && queue.try_send(parked()).is_ok()
@@ -137,7 +143,7 @@ impl Broker {
         }
     }
 
-    fn settle(&self, listener: &Arc<Listener>, call: &Call) {
+    fn settle(&self, listener: &Arc<NotifyListener>, call: &Call) {
         let mut once = Vec::new();
         let mut questions = 0;
         while listener.is_waiting(call) {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use belljar_class::{Held, Making};
 use belljar_contract::{Digest, GuestAct, GuestYes};
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, status_of};
-use belljar_sys::seccomp::notify::{Call, Listener, read_path};
+use belljar_sys::beneath::{Directory, InodeKind, status_of};
+use belljar_sys::seccomp::notify::{Call, NotifyListener, read_path};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use super::Broker;
@@ -90,7 +90,7 @@ impl Spot {
         self.real.join(&self.name)
     }
 
-    pub(super) fn kind(&self) -> Result<Option<Kind>, Errno> {
+    pub(super) fn kind(&self) -> Result<Option<InodeKind>, Errno> {
         Ok(self.parent.status_if_present(&self.name)?.map(|status| status.kind))
     }
 
@@ -118,7 +118,7 @@ pub(super) struct Opened {
 
 pub(super) struct Caller<'call> {
     pub(super) broker: &'call Broker,
-    pub(super) listener: &'call Arc<Listener>,
+    pub(super) listener: &'call Arc<NotifyListener>,
     pub(super) call: &'call Call,
     /// What the user allowed for this call.
     pub(super) once: &'call [HeldAct],

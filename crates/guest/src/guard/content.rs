@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use belljar_class::{LARGEST_CONFIG, LINK_IN_GIT, Making, may_replace};
 use belljar_contract::{Digest, GuestAct};
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Onto};
+use belljar_sys::beneath::{Directory, InodeKind, Onto};
 use rustix::fs::Mode;
 
 use super::caller::{Caller, HeldAct, Remedy, Spot, Stop};
@@ -174,7 +174,7 @@ pub(super) fn known_repository(roots: &Roots, place: &Path) -> Option<Vec<u8>> {
 fn bare_in(root: &Root, directory: &Path) -> Vec<(PathBuf, Directory)> {
     let mut names = Vec::new();
     let keep = |name: &OsStr, kind| {
-        if kind == Kind::Directory && names.len() < MOST_NEIGHBOURS {
+        if kind == InodeKind::Directory && names.len() < MOST_NEIGHBOURS {
             names.push(name.to_owned());
         }
     };
@@ -210,7 +210,7 @@ fn work_tree_at(git: &Directory, place: &Path) -> Option<OsString> {
     let trees = git.directory(Path::new("worktrees")).ok()?;
     let mut names = Vec::new();
     let mut keep = |name: &OsStr, kind| {
-        if kind == Kind::Directory && names.len() < MOST_WORK_TREES {
+        if kind == InodeKind::Directory && names.len() < MOST_WORK_TREES {
             names.push(name.to_owned());
         }
     };
@@ -277,7 +277,7 @@ pub(super) fn complete(root: &Root, spot: &Spot, making: Making) -> Result<(), S
     }
     match is_there("info")? {
         None => {}
-        Some(Kind::Directory) => {
+        Some(InodeKind::Directory) => {
             let info = spot.parent.passage(Path::new("info"))?;
             if info.status_if_present(OsStr::new("attributes"))?.is_some() {
                 return held("info/attributes", WHY);
@@ -299,7 +299,7 @@ pub(super) fn complete(root: &Root, spot: &Spot, making: Making) -> Result<(), S
 fn is_empty_directory(parent: &Directory, name: &str) -> Result<bool, Errno> {
     match parent.status_if_present(OsStr::new(name))?.map(|found| found.kind) {
         None => return Ok(true),
-        Some(Kind::Directory) => {}
+        Some(InodeKind::Directory) => {}
         Some(_) => return Ok(false),
     }
     let mut empty = true;
@@ -319,14 +319,14 @@ fn link_in(top: &Directory) -> Result<Option<PathBuf>, Errno> {
         directory.entries(|name, kind| {
             count += 1;
             match kind {
-                Kind::Symlink => link = Some(below.join(name)),
-                Kind::Directory => pending.push(below.join(name)),
-                Kind::File
-                | Kind::Fifo
-                | Kind::Socket
-                | Kind::CharacterDevice
-                | Kind::BlockDevice
-                | Kind::Unknown => {}
+                InodeKind::Symlink => link = Some(below.join(name)),
+                InodeKind::Directory => pending.push(below.join(name)),
+                InodeKind::File
+                | InodeKind::Fifo
+                | InodeKind::Socket
+                | InodeKind::CharacterDevice
+                | InodeKind::BlockDevice
+                | InodeKind::Unknown => {}
             }
         })?;
         if count > MOST_ENTRIES {
@@ -343,13 +343,13 @@ fn link_in(top: &Directory) -> Result<Option<PathBuf>, Errno> {
 fn hooks_are_examples(git: &Directory) -> Result<bool, Errno> {
     match git.status_if_present(OsStr::new("hooks"))?.map(|found| found.kind) {
         None => return Ok(true),
-        Some(Kind::Directory) => {}
+        Some(InodeKind::Directory) => {}
         Some(_) => return Ok(false),
     }
     let hooks = git.directory(Path::new("hooks"))?;
     let mut examples = true;
     hooks.entries(|name, kind| {
-        examples &= kind == Kind::File && name.as_bytes().ends_with(b".sample");
+        examples &= kind == InodeKind::File && name.as_bytes().ends_with(b".sample");
     })?;
     Ok(examples)
 }

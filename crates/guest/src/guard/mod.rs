@@ -35,7 +35,7 @@ use belljar_contract::{GuestAnswer, GuestGuard, GuestOnHeld};
 use belljar_sys::Errno;
 use belljar_sys::landlock::{self, LandlockError};
 use belljar_sys::process::own_directory_and_umask;
-use belljar_sys::seccomp::notify::{Answer, Call, Listener};
+use belljar_sys::seccomp::notify::{Call, NotifyListener, NotifyResponse};
 use belljar_sys::seccomp::{Filter, SeccompError, calls};
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -140,13 +140,13 @@ impl Guard {
 
 /// A thread that was begun.
 struct Begun {
-    listens: Sender<Arc<Listener>>,
+    listens: Sender<Arc<NotifyListener>>,
     is_ready: IsReady,
 }
 
 /// Begins a thread that answers calls once it has the listener.
 fn begin_serving(broker: &Arc<Broker>) -> Result<Begun, GuardError> {
-    let (listens, take): (_, Receiver<Arc<Listener>>) = channel();
+    let (listens, take): (_, Receiver<Arc<NotifyListener>>) = channel();
     let is_ready = begin(broker, move |broker| {
         // No listener comes if the setup fails; then no command runs.
         if let Ok(listener) = take.recv() {
@@ -183,7 +183,7 @@ fn begin(broker: &Arc<Broker>, work: impl FnOnce(&Broker) + Send + 'static) -> R
 }
 
 impl Broker {
-    fn serve(&self, listener: &Arc<Listener>) {
+    fn serve(&self, listener: &Arc<NotifyListener>) {
         loop {
             match listener.receive() {
                 Ok(call) => self.answer(listener, &call),
@@ -200,7 +200,7 @@ impl Broker {
         self.queue.is_some()
     }
 
-    fn answer(&self, listener: &Arc<Listener>, call: &Call) {
+    fn answer(&self, listener: &Arc<NotifyListener>, call: &Call) {
         let acted = self.act(&Caller { broker: self, listener, call, once: &[] });
         if let Err(Stop::Held { what, errno: _, remedy }) = &acted
             && self.park(listener, call, what, *remedy)
@@ -211,9 +211,9 @@ impl Broker {
     }
 
     /// Answers a caller with the result of its call.
-    fn finish(&self, listener: &Arc<Listener>, call: &Call, acted: Acted) {
+    fn finish(&self, listener: &Arc<NotifyListener>, call: &Call, acted: Acted) {
         let answer = match acted {
-            Ok(Done::Nothing) => Answer::Value(0),
+            Ok(Done::Nothing) => NotifyResponse::Value(0),
             Ok(Done::Descriptor { descriptor, on_exec, made }) => {
                 match listener.answer_with(call, descriptor.as_fd(), on_exec) {
                     Ok(()) => return,
@@ -223,17 +223,17 @@ impl Broker {
                             let _alone = self.order.write().unwrap_or_else(PoisonError::into_inner);
                             made.remove();
                         }
-                        Answer::Error(cause)
+                        NotifyResponse::Error(cause)
                     }
                 }
             }
-            Err(Stop::Continue) => Answer::Continue,
-            Err(Stop::Fail(errno)) => Answer::Error(errno),
+            Err(Stop::Continue) => NotifyResponse::Continue,
+            Err(Stop::Fail(errno)) => NotifyResponse::Error(errno),
             Err(Stop::Gone) => return,
             Err(Stop::Held { what: HeldAct { path, act, why, judged: _ }, errno, remedy }) => {
                 let why = if remedy == Remedy::Mount { why + MOUNTED } else { why };
                 self.reports.held(&path, act, &why);
-                Answer::Error(errno)
+                NotifyResponse::Error(errno)
             }
         };
         // A caller that was ended needs no answer.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use belljar_class::{GIT_POINTER, Making, Unless};
 use belljar_contract::GuestAct;
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, status_of};
+use belljar_sys::beneath::{Directory, InodeKind, status_of};
 use rustix::fs::RenameFlags;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
@@ -130,7 +130,7 @@ impl Caller<'_> {
                     (Some(found), _) => hold(&here, making, found.why)?,
                     (None, Some(found)) => hold(&there, making, found.why)?,
                 }
-                if kind == Kind::Directory {
+                if kind == InodeKind::Directory {
                     walk.pending.push(below);
                 }
             }
@@ -189,21 +189,21 @@ pub(super) fn making_of(entry: BorrowedFd<'_>) -> Result<Making, Errno> {
     Ok(making(kind, || rustix::fs::readlinkat(entry, "", Vec::new()).map(CString::into_bytes)))
 }
 
-fn making_in(parent: &Directory, name: &OsStr, kind: Kind) -> Making {
+fn making_in(parent: &Directory, name: &OsStr, kind: InodeKind) -> Making {
     making(kind, || parent.link_target(name).map(|text| text.into_os_string().into_vec()))
 }
 
-fn making(kind: Kind, text: impl FnOnce() -> Result<Vec<u8>, Errno>) -> Making {
+fn making(kind: InodeKind, text: impl FnOnce() -> Result<Vec<u8>, Errno>) -> Making {
     match kind {
-        Kind::Directory => Making::Directory,
+        InodeKind::Directory => Making::Directory,
         // One whose text cannot be read may say anything.
-        Kind::Symlink => text().map_or(Making::Link, |text| Making::link(&text)),
-        Kind::File
-        | Kind::Fifo
-        | Kind::Socket
-        | Kind::CharacterDevice
-        | Kind::BlockDevice
-        | Kind::Unknown => Making::File,
+        InodeKind::Symlink => text().map_or(Making::Link, |text| Making::link(&text)),
+        InodeKind::File
+        | InodeKind::Fifo
+        | InodeKind::Socket
+        | InodeKind::CharacterDevice
+        | InodeKind::BlockDevice
+        | InodeKind::Unknown => Making::File,
     }
 }
 
@@ -213,7 +213,7 @@ struct Walk {
 }
 
 /// A directory and its entries.
-type Listed = (Directory, Vec<(OsString, Kind)>);
+type Listed = (Directory, Vec<(OsString, InodeKind)>);
 
 impl Walk {
     fn entries(&mut self, top: &Directory, below: &Path) -> Result<Option<Listed>, Stop> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use belljar_sys::Errno;
-use belljar_sys::seccomp::notify::Answer;
+use belljar_sys::seccomp::notify::NotifyResponse;
 use rustix::fs::{Mode, OFlags};
 
 use super::acts::on_exec;
@@ -40,12 +40,12 @@ pub(super) fn wait_for_reader(caller: &Caller<'_>, pipe: OwnedFd, flags: OFlags)
                     });
                     if let Err(cause) = given {
                         // A caller that is gone needs no answer.
-                        listener.answer(&call, Answer::Error(cause)).ok();
+                        listener.answer(&call, NotifyResponse::Error(cause)).ok();
                     }
                     break;
                 }
                 Err(cause) => {
-                    listener.answer(&call, Answer::Error(cause)).ok();
+                    listener.answer(&call, NotifyResponse::Error(cause)).ok();
                     break;
                 }
             }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use belljar_class::{Alias, GitSigns, Held, Making, TreeFacts, held};
 use belljar_contract::{GuestAlias, GuestGuard, GuestGuardRoot, OsText};
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind};
+use belljar_sys::beneath::{Directory, InodeKind};
 use belljar_sys::landlock;
 
 use super::GuardError;
@@ -155,7 +155,7 @@ pub(super) fn signs_in(directory: &Directory) -> Result<GitSigns, Errno> {
 /// what else is in the directory.
 fn is_sign(directory: &Directory, name: &str) -> Result<bool, Errno> {
     let found = directory.status_if_present(OsStr::new(name))?;
-    Ok(found.is_some_and(|found| found.kind != Kind::Socket))
+    Ok(found.is_some_and(|found| found.kind != InodeKind::Socket))
 }
 
 /// Whether git obeys a directory, or would with a socket in the place of what is missing. Of the repository of a linked work
@@ -174,7 +174,7 @@ fn has_work_tree(git: &Directory) -> Result<bool, Errno> {
     };
     let mut names = Vec::new();
     trees.entries(|name, kind| {
-        if kind == Kind::Directory {
+        if kind == InodeKind::Directory {
             names.push(name.to_owned());
         }
     })?;

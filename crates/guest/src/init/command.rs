@@ -10,7 +10,7 @@ use belljar_contract::{
 };
 use belljar_sys::Errno;
 use belljar_sys::pty::Pair;
-use belljar_sys::spawn::{Program, SpawnError, SpawnStep, Stream, Terminal};
+use belljar_sys::spawn::{ControllingTerminal, Program, SpawnError, SpawnStep, Stream};
 use rustix::process::{Pid, Resource, Rlimit};
 
 use super::Refusal;
@@ -157,8 +157,8 @@ pub(super) fn start(spec: &GuestSpec, streams: &Streams) -> Result<Pid, StartFai
         stdio: streams.borrowed(),
         keeps: &[],
         terminal: match spec.terminal {
-            GuestTerminal::Absent => Terminal::Absent,
-            GuestTerminal::Own => Terminal::Shared,
+            GuestTerminal::Absent => ControllingTerminal::Absent,
+            GuestTerminal::Own => ControllingTerminal::Shared,
         },
         limits: &limits,
         umask: spec.umask,

@@ -1,6 +1,6 @@
 //! The defaults, each with its reason.
 
-use crate::manifest::{Layer, LayerText};
+use crate::manifest::{LayerText, ManifestLayer};
 use belljar_contract::{AbsPath, Access, BackendKind, HomeMode, PathError, Port, WorkspaceMode};
 
 /// The built-in agent, used when none is declared.
@@ -33,7 +33,7 @@ pub(super) fn ssh_port() -> Port {
 /// Never: `/` is absolute.
 pub fn built_in_manifest(harness: &str) -> Result<LayerText, PathError> {
     Ok(LayerText {
-        layer: Layer::BuiltIn,
+        layer: ManifestLayer::BuiltIn,
         name: "built-in manifest".to_owned(),
         directory: AbsPath::new("/")?,
         bytes: include_str!("../../defaults.toml").replace("{harness}", harness).into_bytes(),

@@ -20,7 +20,7 @@ pub use plugins::further_questions;
 pub use questions::questions;
 pub use ssh::{SshNotFound, ssh_files};
 
-use crate::explain::{Origin, Reason};
+use crate::explain::{ExplainedValue, Origin};
 use crate::facts::{HostFacts, PathFact};
 use crate::manifest::{Manifest, PathText};
 use belljar_contract::decode::{At, Place, list};
@@ -61,7 +61,7 @@ pub struct Request<'a> {
 pub struct Compiled {
     pub plan: Plan,
     /// Where its values come from.
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<ExplainedValue>,
     /// Whether it names something by a path of the project, which an agent may have replaced by a link.
     pub takes_from_project: bool,
 }
@@ -263,11 +263,11 @@ fn some(names: &[&str]) -> String {
 
 /// Collects reasons while a plan is built.
 #[derive(Default)]
-struct Reasons(Vec<Reason>);
+struct Reasons(Vec<ExplainedValue>);
 
 impl Reasons {
     fn add(&mut self, key: impl Into<String>, value: impl Into<String>, origin: Origin) {
-        self.0.push(Reason { key: key.into(), value: value.into(), origin });
+        self.0.push(ExplainedValue { key: key.into(), value: value.into(), origin });
     }
 
     /// The written value, or the default; either way with its reason.

@@ -26,7 +26,7 @@ table! {
         /// Names of directories in the user's skill directory.
         skills: Vec<At<LibraryName>>,
         /// Text that is appended to the system prompt.
-        prompt: Option<At<Prompt>>,
+        prompt: Option<At<BottlePrompt>>,
         /// Hosts and keys of ssh.
         ssh: Vec<At<BottleSsh>>,
     }
@@ -34,9 +34,9 @@ table! {
 
 /// A text of any number of lines.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prompt(pub String);
+pub struct BottlePrompt(pub String);
 
-impl Scalar for Prompt {
+impl Scalar for BottlePrompt {
     const EXPECTED: &'static str = "a string";
     fn parse(text: &str) -> Result<Self, Fault> {
         if text.contains('\0') {

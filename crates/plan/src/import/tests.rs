@@ -1,5 +1,5 @@
 use super::*;
-use crate::manifest::{Layer, LayerText, Manifest};
+use crate::manifest::{LayerText, Manifest, ManifestLayer};
 use belljar_contract::{AbsPath, position};
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ fn text(name: &str, bytes: impl Into<Vec<u8>>) -> ImportText {
 
 fn parsed(toml: &str) -> Manifest {
     let layer = LayerText {
-        layer: Layer::Project,
+        layer: ManifestLayer::Project,
         name: "belljar.toml".to_owned(),
         directory: AbsPath::new("/project").unwrap(),
         bytes: toml.into(),

@@ -3,7 +3,7 @@
 use super::page::{Mark, Page};
 use super::toml_text::{key, quote, quote_list};
 use super::{FoundPlugin, FoundServer, FoundSkill};
-use crate::manifest::{Layer, LayerText, parse};
+use crate::manifest::{LayerText, ManifestLayer, parse};
 use belljar_contract::AbsPath;
 use std::collections::BTreeSet;
 
@@ -72,7 +72,8 @@ fn fault(text: String) -> Option<String> {
         Ok(directory) => directory,
         Err(error) => return Some(error.to_string()),
     };
-    let text = LayerText { layer: Layer::Project, name: String::new(), directory, bytes: text.into_bytes() };
+    let text =
+        LayerText { layer: ManifestLayer::Project, name: String::new(), directory, bytes: text.into_bytes() };
     let error = parse(vec![text]).err()?;
     Some(error.diagnostics.into_iter().next().map_or_else(String::new, |fault| fault.message))
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::manifest::{Layer, LayerText, Manifest, json_schema, parse};
+use crate::manifest::{LayerText, Manifest, ManifestLayer, json_schema, parse};
 use crate::syntax::parse_toml;
 use belljar_contract::decode::{Kind, Node, Table};
 use belljar_contract::{AbsPath, LibraryName};
@@ -72,7 +72,7 @@ fn hostile() -> Found {
 
 fn manifest(text: &str) -> Manifest {
     let layer = LayerText {
-        layer: Layer::Project,
+        layer: ManifestLayer::Project,
         name: "belljar.toml".to_owned(),
         directory: AbsPath::new("/project").unwrap(),
         bytes: text.into(),

@@ -9,20 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Whose file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Layer {
+pub enum ManifestLayer {
     BuiltIn,
     User,
     /// The project's; travels with code that may not be trusted.
     Project,
 }
 
-impl Layer {
+impl ManifestLayer {
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
-            Layer::BuiltIn => "built in",
-            Layer::User => "your own manifest",
-            Layer::Project => "the project's manifest",
+            ManifestLayer::BuiltIn => "built in",
+            ManifestLayer::User => "your own manifest",
+            ManifestLayer::Project => "the project's manifest",
         }
     }
 }
@@ -30,7 +30,7 @@ impl Layer {
 /// A file as it was read.
 #[derive(Debug, Clone)]
 pub struct LayerText {
-    pub layer: Layer,
+    pub layer: ManifestLayer,
     /// The name people know it by.
     pub name: String,
     /// The directory it lies in; relative paths begin there.
@@ -54,7 +54,7 @@ pub struct Layered<T> {
 pub struct Manifest {
     /// The texts, for diagnostics.
     pub sources: Sources,
-    files: Vec<(Layer, AbsPath)>,
+    files: Vec<(ManifestLayer, AbsPath)>,
     /// Names of entries that are written, but not in a form that could be read.
     broken: BTreeSet<String>,
     pub skills: BTreeMap<LibraryName, Layered<SkillSpec>>,
@@ -67,8 +67,8 @@ pub struct Manifest {
 impl Manifest {
     /// Whose file a place is in.
     #[must_use]
-    pub fn layer(&self, place: &Place) -> Layer {
-        self.files.get(place.file).map_or(Layer::BuiltIn, |(layer, _)| *layer)
+    pub fn layer(&self, place: &Place) -> ManifestLayer {
+        self.files.get(place.file).map_or(ManifestLayer::BuiltIn, |(layer, _)| *layer)
     }
 
     /// The directory that paths at a place are relative to.
@@ -86,7 +86,7 @@ impl Manifest {
     /// Whether a file of the project takes part.
     #[must_use]
     pub fn has_project_layer(&self) -> bool {
-        self.files.iter().any(|(layer, _)| *layer == Layer::Project)
+        self.files.iter().any(|(layer, _)| *layer == ManifestLayer::Project)
     }
 }
 

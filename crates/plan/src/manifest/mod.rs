@@ -12,7 +12,7 @@ mod value;
 pub(crate) use allow::AllowText;
 pub(crate) use bound::Bound;
 pub(crate) use layers::Layered;
-pub use layers::{Layer, LayerText, Manifest, ManifestError, parse};
+pub use layers::{LayerText, Manifest, ManifestError, ManifestLayer, parse};
 pub(crate) use schema::{
     AgentSpec, CredentialSpec, EgressSpec, FileSpec, GitSpec, LibrarySpec, LimitsSpec, McpSpec, MountSpec,
     PermissionsSpec, SkillSpec, SshSpec, ToolsSpec,

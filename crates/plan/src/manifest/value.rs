@@ -83,7 +83,7 @@ impl Scalar for Argument {
 
 /// The program of a command: an argument that is not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program(pub String);
+pub(crate) struct Program(pub String);
 
 impl Scalar for Program {
     const EXPECTED: &'static str = "a program";

@@ -9,7 +9,7 @@ use super::session_file::{AgentVariables, Session, Thinking};
 use super::words::{CompactWindow, ThinkingDisplay, ToolSearch};
 use crate::compile::TEST_WORKSPACE;
 use crate::init::toml_text::{key, quote, quote_list, remark};
-use crate::manifest::{Layer, LayerText};
+use crate::manifest::{LayerText, ManifestLayer};
 use belljar_contract::{
     AbsPath, BackendKind, ConversationChoice, EnvName, HomeMode, ImageName, LibraryName, PathError,
     PermissionMode, SessionTuning, ThinkingLimit, TimeSpan, Usd,
@@ -141,7 +141,7 @@ pub fn agent_under_test(
         out.line(format!("{name} = {{ value = {} }}", quote(value)));
     }
     Ok(LayerText {
-        layer: Layer::Project,
+        layer: ManifestLayer::Project,
         name: format!("agent of {}", remark(&scenario.name)),
         directory: AbsPath::new("/").map_err(StagedError::Workspace)?,
         bytes: out.0.into_bytes(),

@@ -5,7 +5,7 @@ use belljar_contract::{
     Access, CredentialPart, Digest, EnvSource, FileContent, HomeMode, MountSource, Plan, Purpose,
     WorkspaceMode,
 };
-use belljar_plan::{Layer, Origin, Rigour, parse, why};
+use belljar_plan::{ManifestLayer, Origin, Rigour, parse, why};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -148,7 +148,7 @@ fn no_literal_is_ever_printed() {
 #[test]
 fn no_literal_is_in_a_finding() {
     let text = "[agents.a]\nharness = \"scribe\"\n[agents.a.env]\nSCRIBE_PROXY = \"the-literal\"\nHOME = \"the-literal\"\nX = { value = \"the-literal\", env = \"Y\" }\n";
-    let error = parse(vec![layer(Layer::Project, text.as_bytes())]).unwrap_err();
+    let error = parse(vec![layer(ManifestLayer::Project, text.as_bytes())]).unwrap_err();
     for finding in &error.diagnostics {
         assert!(!format!("{finding:?}").contains("the-literal"), "{finding:?}");
     }
@@ -310,8 +310,11 @@ fn the_project_wins_by_whole_entries() {
     let mine = "[library.mcp.tool]\ncommand = \"mine\"\n[agents.a]\nharness = \"scribe\"\nmodel = \"mine\"\neffort = \"low\"\n[agents.only-mine]\nharness = \"scribe\"\nmcp = [\"tool\"]\n";
     let theirs =
         "[library.mcp.tool]\ncommand = \"theirs\"\n[agents.a]\nharness = \"scribe\"\nmodel = \"theirs\"\n";
-    let both =
-        parse(vec![layer(Layer::User, mine.as_bytes()), layer(Layer::Project, theirs.as_bytes())]).unwrap();
+    let both = parse(vec![
+        layer(ManifestLayer::User, mine.as_bytes()),
+        layer(ManifestLayer::Project, theirs.as_bytes()),
+    ])
+    .unwrap();
     let world = World::full();
     let (compiled, sources, _) = world.compile(&both, "a");
     let compiled = compiled.unwrap();
@@ -329,7 +332,7 @@ fn the_project_wins_by_whole_entries() {
     let Origin::Written(place) = &why(&compiled.reasons, "mcp.tool").unwrap()[0].origin else {
         panic!("written")
     };
-    assert_eq!(both.layer(place), Layer::User);
+    assert_eq!(both.layer(place), ManifestLayer::User);
 }
 
 /// The plan asks for everything it then needs: nothing comes back as not looked at.

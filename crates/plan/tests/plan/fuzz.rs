@@ -5,9 +5,9 @@ use crate::world::{FULL, Scribe, World, abs, layer, project, user};
 use belljar_contract::decode::{Fault, Faults, Kind, Node};
 use belljar_contract::{Diagnostic, EnvName, Harness, SandboxChoice, Sources};
 use belljar_plan::{
-    Compiler, DocumentError, DocumentText, HostFacts, Layer, ManifestError, Request, Scenario, Session,
-    Staged, agent_under_test, parse, parse_document, parse_marketplace, parse_mcp_config, parse_session,
-    questions, tuning,
+    Compiler, DocumentError, DocumentText, HostFacts, ManifestError, ManifestLayer, Request, Scenario,
+    Session, Staged, agent_under_test, parse, parse_document, parse_marketplace, parse_mcp_config,
+    parse_session, questions, tuning,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use std::time::Duration;
 const EVERYDAY: Duration = Duration::from_millis(500);
 
 /// Everything that a check does, with answers to nothing.
-fn check(texts: &[(Layer, &[u8])]) {
+fn check(texts: &[(ManifestLayer, &[u8])]) {
     let texts = texts.iter().map(|(whose, text)| layer(*whose, text)).collect();
     let manifest = match parse(texts) {
         Ok(manifest) => manifest,
@@ -84,7 +84,9 @@ fn assert_points(sources: &Sources, diagnostics: &[Diagnostic]) {
 
 #[test]
 fn fuzz_manifest() {
-    bolero::check!().with_test_time(EVERYDAY).for_each(|bytes: &[u8]| check(&[(Layer::Project, bytes)]));
+    bolero::check!()
+        .with_test_time(EVERYDAY)
+        .for_each(|bytes: &[u8]| check(&[(ManifestLayer::Project, bytes)]));
 }
 
 /// Pieces that mean something, so that a mutation often leaves a manifest.
@@ -164,7 +166,7 @@ type Steps = Vec<(u16, u8, u8, u8)>;
 #[test]
 fn fuzz_manifest_mutated() {
     bolero::check!().with_test_time(EVERYDAY).with_type::<Steps>().for_each(|steps: &Steps| {
-        check(&[(Layer::Project, mutate(FULL, steps).as_bytes())]);
+        check(&[(ManifestLayer::Project, mutate(FULL, steps).as_bytes())]);
     });
 }
 
@@ -172,7 +174,7 @@ fn fuzz_manifest_mutated() {
 fn fuzz_manifest_layered() {
     bolero::check!().with_test_time(EVERYDAY).with_type::<(Steps, Steps)>().for_each(|(mine, theirs)| {
         let (mine, theirs) = (mutate(FULL, mine), mutate(FULL, theirs));
-        check(&[(Layer::User, mine.as_bytes()), (Layer::Project, theirs.as_bytes())]);
+        check(&[(ManifestLayer::User, mine.as_bytes()), (ManifestLayer::Project, theirs.as_bytes())]);
     });
 }
 
@@ -330,6 +332,6 @@ fn a_finding_quotes_without_control_characters() {
         "[agents.a.egress]\nallow = [\"a.org:\\u001b[31m\", \"10.0.0.0/\\u001b\"]\n",
         "[agents.a.egress]\nallow = [\"https://x/\\u001b[31m\", \"a.org\\u001b/x\"]\n",
     ] {
-        check(&[(Layer::Project, text.as_bytes())]);
+        check(&[(ManifestLayer::Project, text.as_bytes())]);
     }
 }

@@ -3,7 +3,8 @@
 use crate::scenarios::scenario;
 use crate::world::{FULL, layer};
 use belljar_plan::{
-    DocumentText, Layer, json_schema, parse, parse_document, parse_session, scenario_schema, session_schema,
+    DocumentText, ManifestLayer, json_schema, parse, parse_document, parse_session, scenario_schema,
+    session_schema,
 };
 use belljar_testkit::schema::conforms;
 use serde_json::{Value, json};
@@ -42,7 +43,10 @@ fn bad_manifests_do_not() {
         "[library.plugins.a]",
     ] {
         assert!(!conforms(&json_schema(), &value(text)), "the schema takes {text}");
-        assert!(parse(vec![layer(Layer::Project, text.as_bytes())]).is_err(), "the decoder takes {text}");
+        assert!(
+            parse(vec![layer(ManifestLayer::Project, text.as_bytes())]).is_err(),
+            "the decoder takes {text}"
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use belljar_contract::{
     SandboxChoice, SessionTuning, SharedEntry, Sources, TunedAgent, Wanted,
 };
 use belljar_plan::{
-    Compiled, Compiler, ContentFact, HostFacts, Layer, LayerText, Manifest, PathFact, ProjectFacts,
+    Compiled, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestLayer, PathFact, ProjectFacts,
     Questions, Request, Rigour, TextFact, UserFacts, further_questions, parse, questions,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,13 +146,14 @@ pub fn user() -> UserFacts {
     }
 }
 
-pub fn layer(layer: Layer, text: &[u8]) -> LayerText {
-    let directory = if layer == Layer::Project { abs("/srv/project") } else { abs("/home/ann/.config") };
+pub fn layer(layer: ManifestLayer, text: &[u8]) -> LayerText {
+    let directory =
+        if layer == ManifestLayer::Project { abs("/srv/project") } else { abs("/home/ann/.config") };
     LayerText { layer, name: format!("{layer:?}.toml"), directory, bytes: text.to_vec() }
 }
 
 pub fn manifest(text: &str) -> Manifest {
-    parse(vec![layer(Layer::Project, text.as_bytes())])
+    parse(vec![layer(ManifestLayer::Project, text.as_bytes())])
         .unwrap_or_else(|error| panic!("{:#?}", error.diagnostics))
 }
 

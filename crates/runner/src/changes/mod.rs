@@ -14,10 +14,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 pub use belljar_sandbox::{
-    Applied, ApplyMode, ApplyRequest, BothChanged, BranchRequest, BranchUse, Branched, Carried, Change,
-    ChangeKind, Class, Consent, Discarded, EntryKind, KeptChanges, KeptRepository, NewBranch, NewCommit,
-    OnConflict, Presence, Recovered, RefChange, RefValue, Refused, RefusedBecause, RepositoryChanges,
-    Selection, Unmerged, Unseen, bad_branch, short_ref,
+    Applied, ApplyConsent, ApplyMode, ApplyRequest, BothChanged, BranchRequest, BranchUse, Branched, Carried,
+    Change, ChangeKind, ChangeSelection, Class, Discarded, EntryKind, KeptChanges, KeptRepository, NewBranch,
+    NewCommit, OnConflict, Presence, Recovered, RefChange, RefValue, RefusedBecause, RefusedChange,
+    RepositoryChanges, Unmerged, Unseen, bad_branch, short_ref,
 };
 
 /// The longest part of a file that is compared.
@@ -285,7 +285,7 @@ impl KeptLayer {
     ///
     /// # Errors
     /// If a layer cannot be opened.
-    pub fn discard(&self, selection: &Selection) -> Result<Discarded, ChangesError> {
+    pub fn discard(&self, selection: &ChangeSelection) -> Result<Discarded, ChangesError> {
         Ok(self.kept.discard(selection)?)
     }
 

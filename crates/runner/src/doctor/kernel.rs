@@ -4,7 +4,7 @@ use super::{existing, fixes, good, missing};
 use crate::environment::HostEnvironment;
 use crate::store::leftovers::{OVERLAY_PREFIX, Scratch};
 use belljar_contract::{Checkup, CheckupState};
-use belljar_sys::cgroup::{self, Controller, Mode};
+use belljar_sys::cgroup::{self, CgroupMode, Controller};
 use belljar_sys::mounts::OverlaySupport;
 use belljar_sys::userns::{self, Userns};
 use belljar_sys::{landlock, mounts};
@@ -87,10 +87,10 @@ pub(super) fn limits() -> Checkup {
     match cgroup::probe() {
         Ok(support) => {
             let mode = match support.mode {
-                Mode::V1 => "control groups version 1",
-                Mode::Hybrid => "control groups version 1 and 2",
-                Mode::V2 => "control groups version 2",
-                Mode::Absent => "no control groups",
+                CgroupMode::V1 => "control groups version 1",
+                CgroupMode::Hybrid => "control groups version 1 and 2",
+                CgroupMode::V2 => "control groups version 2",
+                CgroupMode::Absent => "no control groups",
             };
             let all = [Controller::Memory, Controller::Pids, Controller::Cpu];
             let names = |held: bool| {

@@ -19,7 +19,7 @@ use belljar_contract::{
 use belljar_egress::gateway::{ModelCredentialError, UpstreamError};
 use belljar_egress::intercept::{CaError, CertificateAuthority, InterceptError, Interceptor, TrustBundle};
 use belljar_egress::log::LogError;
-use belljar_egress::proxy::{Mode, ProxyError, Reach, USER};
+use belljar_egress::proxy::{EgressMode, ProxyError, Reach, USER};
 use belljar_egress::ssh::{Asking, HeldKeys, HoldError, HoldRequest, LookUpError, SshTools};
 use belljar_egress::tape::OnDrift;
 use belljar_egress::tls::{ExtraRoots, TlsClient, TlsClientError};
@@ -86,14 +86,14 @@ pub(crate) struct EgressRequest<'a> {
     pub plan: &'a Plan,
     pub environment: &'a HostEnvironment,
     pub model: &'a Model,
-    pub mode: Mode,
+    pub mode: EgressMode,
     pub reach: Reach,
     pub ask: Ask<'a>,
 }
 
 /// The egress services of a run, before its sandbox exists.
 pub(crate) struct EgressServices {
-    pub(super) mode: Mode,
+    pub(super) mode: EgressMode,
     pub(super) reach: Reach,
     pub(super) policy: Arc<EgressPolicy>,
     pub(super) token: Arc<Secret>,

@@ -8,8 +8,8 @@ use crate::launch::Model;
 use crate::session::conversation::{ModelCall, ModelCalls};
 use belljar_contract::{Destination, Digest, Host, Plan, RunId, Usd};
 use belljar_egress::gateway::{
-    self, Answer, FoundCredential, FrontLimits, GatewayTrouble, Live, LiveSetup, Observe, Observed,
-    PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals,
+    self, FoundCredential, FrontLimits, GatewayTrouble, Live, LiveSetup, Observe, Observed, PriceTable,
+    ProviderTools, Responder, Upstream, UpstreamTimes, UsageTotals,
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
 use belljar_egress::model_log::ModelLog;
@@ -130,7 +130,7 @@ impl Serving {
                 (Some(playing), Some((socket, answer)))
             }
             (Model::Replay(model), socket) => {
-                let live = live.clone().map(|live| Arc::new(live) as Arc<dyn Answer>);
+                let live = live.clone().map(|live| Arc::new(live) as Arc<dyn Responder>);
                 let served = replay.insert(model.replay(bytes, live));
                 (None, socket.map(|socket| (socket, observed(Arc::new(served.clone()), observers))))
             }
@@ -244,7 +244,7 @@ impl Drop for Serving {
 }
 
 /// Wraps an answering service with observers.
-fn observed(answer: Arc<dyn Answer>, observers: Vec<Arc<dyn Observe>>) -> Arc<dyn Answer> {
+fn observed(answer: Arc<dyn Responder>, observers: Vec<Arc<dyn Observe>>) -> Arc<dyn Responder> {
     observers.into_iter().fold(answer, |answer, observer| Arc::new(Observed::new(answer, observer)))
 }
 
@@ -278,8 +278,8 @@ fn raw_destinations(plan: &Plan) -> BTreeSet<Destination> {
 struct Services {
     proxy: Option<ProxyConfig>,
     broker: Option<(UnixListener, SshConfig)>,
-    model: Option<(OwnedFd, Arc<dyn Answer>)>,
-    calls: Option<(ModelCalls, Arc<dyn Answer>)>,
+    model: Option<(OwnedFd, Arc<dyn Responder>)>,
+    calls: Option<(ModelCalls, Arc<dyn Responder>)>,
 }
 
 impl Services {
@@ -359,7 +359,7 @@ impl Services {
 }
 
 /// Passes requests to the model one after the other, until all senders are dropped.
-async fn pass_on(mut calls: ModelCalls, answer: &dyn Answer) {
+async fn pass_on(mut calls: ModelCalls, answer: &dyn Responder) {
     while let Some(ModelCall { request, reply }) = calls.0.recv().await {
         let answered = gateway::ask(answer, &request).await.map_err(|error| error.to_string());
         // The caller may have given up.

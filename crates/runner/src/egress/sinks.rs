@@ -5,7 +5,7 @@ use belljar_egress::gateway::{
     GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished, RequestStarted,
 };
 use belljar_egress::log::EgressLog;
-use belljar_egress::proxy::Refusal;
+use belljar_egress::proxy::ProxyRefusal;
 use belljar_egress::ssh::{SshSink, SshUse, SshVerdict};
 use belljar_record::Redact;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    pub fn refused(&self, refusal: &Refusal, agent: &AgentName) {
+    pub fn refused(&self, refusal: &ProxyRefusal, agent: &AgentName) {
         let sentence = refusal.sentence();
         let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = denied.get_mut(&sentence) {

@@ -6,7 +6,7 @@ use super::{LARGEST_TEXT, MOST_FILES, MOST_RULE_BYTES, MOST_STEPS, SharedError, 
 use crate::plan::project;
 use belljar_contract::AbsPath;
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind};
+use belljar_sys::beneath::{Directory, InodeKind};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -167,11 +167,11 @@ impl<'a> Listing<'a> {
             for (name, kind) in self.names(&directory)? {
                 let path = join(&directory, &name);
                 let known =
-                    self.tracked.get(&path).is_some_and(|gitlink| *gitlink || kind != Kind::Directory);
+                    self.tracked.get(&path).is_some_and(|gitlink| *gitlink || kind != InodeKind::Directory);
                 if name == b".git" || known {
                     continue;
                 }
-                if kind != Kind::Directory {
+                if kind != InodeKind::Directory {
                     if !self.is_ignored(&rules, &path, Is::Other)? {
                         files.insert(path);
                     }
@@ -193,7 +193,7 @@ impl<'a> Listing<'a> {
         Ok(())
     }
 
-    fn names(&mut self, directory: &[u8]) -> Result<Vec<(Vec<u8>, Kind)>, SharedError> {
+    fn names(&mut self, directory: &[u8]) -> Result<Vec<(Vec<u8>, InodeKind)>, SharedError> {
         let path = Path::new(OsStr::from_bytes(directory));
         let cannot = |cause| refused(abs(self.directory, &self.top.join(path)), cause);
         let opened = self.root.directory(path).map_err(cannot)?;

@@ -4,7 +4,7 @@ use super::error::RunError;
 use super::limits;
 use super::live::Ended;
 use super::prepare::Record;
-use super::report::{Outcome, Report, Spent};
+use super::report::{CommandOutcome, Report, Spent};
 use crate::changes::KeptSummary;
 use crate::egress::EgressEnd;
 use crate::session::supervise::Ending;
@@ -114,15 +114,15 @@ fn examine(record: &mut Record<'_>, held: Vec<HeldBack>) -> Examined {
     Examined { dropped_files, findings, kept, record_errors }
 }
 
-fn status(outcome: &Result<Outcome, RunError>, reached: &[ReachedLimit]) -> RunStatus {
+fn status(outcome: &Result<CommandOutcome, RunError>, reached: &[ReachedLimit]) -> RunStatus {
     match outcome {
-        Ok(Outcome::Ended(Ending::Own(end))) => limits::status(*end, reached),
-        Ok(Outcome::Ended(Ending::TimeLimit(_))) => RunStatus::LimitReached { limit: LimitKind::Time },
-        Ok(Outcome::Ended(Ending::Stopped(_) | Ending::Dismissed)) => RunStatus::Stopped,
-        Ok(Outcome::Ended(Ending::Lost | Ending::Unguarded)) => {
+        Ok(CommandOutcome::Ended(Ending::Own(end))) => limits::status(*end, reached),
+        Ok(CommandOutcome::Ended(Ending::TimeLimit(_))) => RunStatus::LimitReached { limit: LimitKind::Time },
+        Ok(CommandOutcome::Ended(Ending::Stopped(_) | Ending::Dismissed)) => RunStatus::Stopped,
+        Ok(CommandOutcome::Ended(Ending::Lost | Ending::Unguarded)) => {
             limits::status(GuestEnd::Signal(rustix::process::Signal::KILL.as_raw()), reached)
         }
-        Ok(Outcome::NotExecuted { what, .. }) => {
+        Ok(CommandOutcome::NotExecuted { what, .. }) => {
             RunStatus::NotStarted { why: format!("`{what}` cannot be executed") }
         }
         Err(error) => RunStatus::NotStarted { why: error.to_string() },

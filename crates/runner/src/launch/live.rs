@@ -4,7 +4,7 @@ use super::allowances;
 use super::error::RunError;
 use super::limits;
 use super::prepare::Sandbox;
-use super::report::Outcome;
+use super::report::CommandOutcome;
 use super::request::{Model, Stdio};
 use super::streams::Streamed;
 use crate::egress::{EgressEnd, EgressServices, Serving, ServingRequest};
@@ -28,7 +28,7 @@ use std::os::unix::ffi::OsStrExt;
 
 /// A command whose sandbox has ended.
 pub(super) struct Ended {
-    pub outcome: Result<Outcome, RunError>,
+    pub outcome: Result<CommandOutcome, RunError>,
     pub egress: EgressEnd,
     pub reached: Vec<ReachedLimit>,
     pub held: Vec<HeldBack>,
@@ -76,7 +76,7 @@ fn carry_out(
     journal: Option<&mut Journal>,
     redact: &Redact,
     seen: &mut Gathered,
-) -> Result<Outcome, RunError> {
+) -> Result<CommandOutcome, RunError> {
     let Sandbox {
         plan,
         workload,
@@ -146,7 +146,7 @@ fn carry_out(
         Beginning::Failed { what, errno } => {
             let missing = errno == rustix::io::Errno::NOENT.raw_os_error();
             let exit = if missing { ExitCode::NotFound } else { ExitCode::NotExecutable };
-            return Ok(Outcome::NotExecuted { what, exit });
+            return Ok(CommandOutcome::NotExecuted { what, exit });
         }
     }
     if let (Some(time), None) = (time, plan.limits.time) {
@@ -183,7 +183,7 @@ fn carry_out(
         }
         keep_model_requests(&seen.egress, journal);
     }
-    Ok(Outcome::Ended(ending))
+    Ok(CommandOutcome::Ended(ending))
 }
 
 /// The files that the egress services write to.

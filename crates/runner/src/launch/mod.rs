@@ -18,7 +18,7 @@ pub(crate) mod values;
 pub(crate) mod workspace;
 
 pub use error::RunError;
-pub use report::{Outcome, Report, Spent};
+pub use report::{CommandOutcome, Report, Spent};
 pub use request::{Ask, Model, RunRequest, Stdio};
 
 use crate::changes::layers;
@@ -27,7 +27,7 @@ use crate::plan::allowances::Allowances;
 use crate::plan::planned::Planned;
 use crate::session::terminal::Terminal;
 use belljar_contract::{Launch, Need, OsText, Plan, Unmet, Workload};
-use belljar_sandbox::{Lowering, Machine, held_limits, look_around, lower};
+use belljar_sandbox::{Lowering, MachineFacts, held_limits, look_around, lower};
 use finish::finish;
 use interpreter::interpreter;
 use live::launch;
@@ -76,7 +76,7 @@ pub fn refused_limits(planned: &Planned, environment: &HostEnvironment) -> Vec<U
 }
 
 /// The capabilities of this machine for the plan, and a watch over the project.
-fn examine(planned: &Planned, environment: &HostEnvironment) -> Result<(Machine, Watch), RunError> {
+fn examine(planned: &Planned, environment: &HostEnvironment) -> Result<(MachineFacts, Watch), RunError> {
     let plan = &planned.compiled.plan;
     let mut machine = look_around(
         environment.program("bwrap"),
@@ -107,7 +107,7 @@ fn allowances(plan: &Plan, environment: &HostEnvironment) -> Allowances {
 fn lower_here(
     plan: &Plan,
     workload: &Workload,
-    machine: &Machine,
+    machine: &MachineFacts,
     terminal: bool,
 ) -> Result<Launch, RunError> {
     Ok(lower(&Lowering { plan, workload, machine, terminal })?)

@@ -9,7 +9,7 @@ use belljar_egress::tape::{ReplayReport, Taped};
 
 /// How the command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// The command ran and ended.
     Ended(Ending),
     /// The command could not be executed.
@@ -21,19 +21,19 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// The exit status of belljar: the command's own.
     #[must_use]
     pub fn status(&self) -> u8 {
         match self {
-            Outcome::Ended(Ending::Own(end) | Ending::TimeLimit(end)) => end.status(),
-            Outcome::Ended(Ending::Stopped(signal)) => {
+            CommandOutcome::Ended(Ending::Own(end) | Ending::TimeLimit(end)) => end.status(),
+            CommandOutcome::Ended(Ending::Stopped(signal)) => {
                 128_u8.saturating_add(u8::try_from(*signal).unwrap_or(127))
             }
-            Outcome::Ended(Ending::Lost | Ending::Unguarded | Ending::Dismissed) => {
+            CommandOutcome::Ended(Ending::Lost | Ending::Unguarded | Ending::Dismissed) => {
                 ExitCode::LaunchFailed.code()
             }
-            Outcome::NotExecuted { exit, .. } => exit.code(),
+            CommandOutcome::NotExecuted { exit, .. } => exit.code(),
         }
     }
 }
@@ -41,7 +41,7 @@ impl Outcome {
 /// The report on a run that has ended.
 #[derive(Debug)]
 pub struct Report {
-    pub outcome: Outcome,
+    pub outcome: CommandOutcome,
     /// The directory of the run. Agents have one, and so has every command with egress services.
     pub directory: Option<AbsPath>,
     /// Errors of recording and examining the run.

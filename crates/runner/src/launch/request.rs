@@ -6,7 +6,7 @@ use crate::session::conversation::ConversationRequest;
 use crate::suite::FilesWatch;
 use crate::tape::{ReplayModel, Taping};
 use belljar_contract::{AbsPath, Event, RunName, Workload};
-use belljar_egress::proxy::{Mode, Reach};
+use belljar_egress::proxy::{EgressMode, Reach};
 use belljar_egress::script::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError, Script};
 use belljar_sandbox::Waiting;
 
@@ -60,7 +60,7 @@ pub struct RunRequest<'a> {
     pub name: Option<RunName>,
     pub model: Model,
     /// Whether refused destinations are collected to propose rules.
-    pub mode: Mode,
+    pub mode: EgressMode,
     /// Whether allowed destinations are connected to at all.
     pub reach: Reach,
     /// Asks the user for a value.

@@ -78,7 +78,7 @@ pub struct Agreement {
 
 /// How terms compare with the stored agreement of the same origin.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Standing {
+pub enum AgreementStanding {
     /// There is no agreement yet.
     Never,
     /// The agreement covers the terms.
@@ -127,15 +127,21 @@ impl Agreements {
     ///
     /// # Errors
     /// If the stored agreement cannot be read; that is never taken for an agreement.
-    pub fn standing<T: Terms>(&self, terms: &T) -> Result<Standing, AgreementError> {
+    pub fn standing<T: Terms>(&self, terms: &T) -> Result<AgreementStanding, AgreementError> {
         let path = self.path(terms);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Standing::Never),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(AgreementStanding::Never);
+            }
             Err(cause) => return Err(AgreementError::Read { path, cause }),
         };
         let Some(agreement) = parse(&text, T::KIND) else { return Err(AgreementError::Foreign { path }) };
-        Ok(if terms.are_within(&agreement) { Standing::Agreed } else { Standing::Changed(agreement) })
+        Ok(if terms.are_within(&agreement) {
+            AgreementStanding::Agreed
+        } else {
+            AgreementStanding::Changed(agreement)
+        })
     }
 
     /// Stores an agreement to `terms`. The file is written completely or not at all.

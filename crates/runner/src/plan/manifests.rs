@@ -2,7 +2,7 @@
 
 use crate::plan::planned::PlanningError;
 use belljar_contract::AbsPath;
-use belljar_plan::{Layer, LayerText, ProjectFacts, SIZE_LIMIT};
+use belljar_plan::{LayerText, ManifestLayer, ProjectFacts, SIZE_LIMIT};
 use std::fs;
 use std::io::Read;
 
@@ -11,14 +11,14 @@ pub const MANIFEST_NAME: &str = "belljar.toml";
 
 /// The paths of manifests, in rising order of precedence: the user's file, then the project's. The latter may lie in
 /// any directory from the project's root down to the working directory; the nearest one is used.
-pub(crate) fn places(config: &AbsPath, project: &ProjectFacts) -> Vec<(Layer, AbsPath)> {
-    let mut out = vec![(Layer::User, config.child(MANIFEST_NAME))];
+pub(crate) fn places(config: &AbsPath, project: &ProjectFacts) -> Vec<(ManifestLayer, AbsPath)> {
+    let mut out = vec![(ManifestLayer::User, config.child(MANIFEST_NAME))];
     let mut directory = Some(project.directory.clone());
     while let Some(current) = directory {
         if !current.is_within(&project.root) {
             break;
         }
-        out.push((Layer::Project, current.child(MANIFEST_NAME)));
+        out.push((ManifestLayer::Project, current.child(MANIFEST_NAME)));
         directory = current.parent();
     }
     out
@@ -26,16 +26,16 @@ pub(crate) fn places(config: &AbsPath, project: &ProjectFacts) -> Vec<(Layer, Ab
 
 /// Reads the manifests that exist; at most one of the project.
 pub(crate) fn read(
-    places: &[(Layer, AbsPath)],
+    places: &[(ManifestLayer, AbsPath)],
     shown: impl Fn(&AbsPath) -> String,
 ) -> Result<Vec<LayerText>, PlanningError> {
     let mut out: Vec<LayerText> = Vec::new();
     let root = places.last().and_then(|(_, path)| path.parent());
     for (layer, path) in places {
-        if out.iter().any(|text| text.layer == Layer::Project) {
+        if out.iter().any(|text| text.layer == ManifestLayer::Project) {
             break;
         }
-        if *layer == Layer::Project {
+        if *layer == ManifestLayer::Project {
             stays(path, root.as_ref())?;
         }
         if let Some(bytes) = read_bounded(path)? {

@@ -57,7 +57,7 @@ impl Planner {
         &self.environment
     }
 
-    fn places(&self) -> Vec<(belljar_plan::Layer, AbsPath)> {
+    fn places(&self) -> Vec<(belljar_plan::ManifestLayer, AbsPath)> {
         manifests::places(&self.environment.config, &self.project)
     }
 

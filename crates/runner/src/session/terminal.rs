@@ -214,7 +214,7 @@ impl Terminal {
     /// Makes the command redraw. Programs do so when the size of their terminal changes, and many only then.
     fn nudge(&mut self) {
         let (Some(controller), Ok(size)) = (&self.pty, pty::size(stdin())) else { return };
-        let smaller = pty::Size { rows: size.rows.saturating_sub(1).max(1), ..size };
+        let smaller = pty::WindowSize { rows: size.rows.saturating_sub(1).max(1), ..size };
         // A terminal that has just been closed has no size to set.
         pty::resize(controller.as_fd(), smaller).ok();
         self.nudged = Some(Instant::now() + NUDGE);

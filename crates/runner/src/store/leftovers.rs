@@ -10,7 +10,7 @@ use belljar_contract::AbsPath;
 use belljar_record::remove_tree;
 use belljar_sandbox::{Engine, ServiceEnd};
 use belljar_sys::birth::{Birth, Standing};
-use belljar_sys::cgroup::{Found, Leaf, PROBE_PREFIX};
+use belljar_sys::cgroup::{FoundLeaf, Leaf, PROBE_PREFIX};
 use belljar_sys::process;
 use rustix::process::{Pid, Signal};
 use std::ffi::OsStr;
@@ -112,7 +112,7 @@ pub(crate) enum Leftover {
     /// A file, a link or a directory.
     Path(AbsPath),
     /// A control group that limits no process.
-    Group(AbsPath, Found),
+    Group(AbsPath, FoundLeaf),
     Process(AbsPath, Marked),
 }
 

@@ -19,7 +19,7 @@ pub(crate) mod stage;
 mod subject;
 mod trial;
 
-use crate::launch::{Outcome, RunRequest, Stdio, run};
+use crate::launch::{CommandOutcome, RunRequest, Stdio, run};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planned::Planned;
 use crate::plan::planner::Planner;
@@ -30,7 +30,7 @@ use belljar_contract::{
     AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, MountSource, OsText, Plan,
     SessionTuning, Workload,
 };
-use belljar_egress::proxy::{Mode, Reach};
+use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_plan::Fidelity;
 use belljar_plan::{OnUnanswered, PermissionParity, Staged, agent_under_test, tuning};
 use belljar_session::decider::{Chain, First, Parity, Scripted};
@@ -178,7 +178,7 @@ impl Trial {
             notice: notice.clone(),
             name,
             model,
-            mode: Mode::Enforce,
+            mode: EgressMode::Enforce,
             ask: &mut ask,
             stdio: Stdio::Conversation(Box::new(talk)),
             // The stage must exist before the sandbox is started.
@@ -192,7 +192,7 @@ impl Trial {
             watch,
         })
         .map_err(Box::new)?;
-        if let Outcome::NotExecuted { what, .. } = &report.outcome {
+        if let CommandOutcome::NotExecuted { what, .. } = &report.outcome {
             return Err(TrialError::NotExecuted { what: what.clone() });
         }
         let Some(directory) = report.directory.clone() else { return Err(TrialError::NoRecord) };

@@ -9,7 +9,7 @@ use belljar_contract::{AbsPath, LibraryName, RunId};
 use belljar_plan::FolderMode;
 use belljar_sandbox::{CopyError, copy_tree};
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind};
+use belljar_sys::beneath::{Directory, InodeKind};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -318,8 +318,8 @@ fn copy_one(from: &Directory, file: &Path, to: &AbsPath) -> io::Result<()> {
         fs::create_dir_all(parent)?;
     }
     match found.kind {
-        Kind::Symlink => std::os::unix::fs::symlink(parent.link_target(name)?, target),
-        Kind::File => {
+        InodeKind::Symlink => std::os::unix::fs::symlink(parent.link_target(name)?, target),
+        InodeKind::File => {
             let mut source = parent.file(name)?;
             let mut made = fs::OpenOptions::new().write(true).create_new(true).open(&target)?;
             io::copy(&mut source, &mut made)?;
@@ -327,12 +327,12 @@ fn copy_one(from: &Directory, file: &Path, to: &AbsPath) -> io::Result<()> {
             made.set_permissions(fs::Permissions::from_mode(found.mode & 0o777))
         }
         // A nested repository; and pipes and sockets, which have no content.
-        Kind::Directory
-        | Kind::Fifo
-        | Kind::Socket
-        | Kind::CharacterDevice
-        | Kind::BlockDevice
-        | Kind::Unknown => Ok(()),
+        InodeKind::Directory
+        | InodeKind::Fifo
+        | InodeKind::Socket
+        | InodeKind::CharacterDevice
+        | InodeKind::BlockDevice
+        | InodeKind::Unknown => Ok(()),
     }
 }
 

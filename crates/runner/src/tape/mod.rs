@@ -45,7 +45,7 @@ pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
 
 use belljar_contract::{BodyRef, Exchange, with_causes};
-use belljar_egress::gateway::Answer;
+use belljar_egress::gateway::Responder;
 use belljar_egress::tape::{KeepExchanges, Replay, ReplaySetup, Scrub, TapeBodies};
 use belljar_record::Redact;
 use belljar_record::tape::ExchangeLog;
@@ -81,7 +81,7 @@ impl ReplayModel {
         Ok(Self { tape, normalisers, on_drift, pace })
     }
 
-    pub(crate) fn replay(self, scrub: Scrub, live: Option<Arc<dyn Answer>>) -> Replay {
+    pub(crate) fn replay(self, scrub: Scrub, live: Option<Arc<dyn Responder>>) -> Replay {
         let Self { tape, normalisers, on_drift, pace } = self;
         Replay::new(ReplaySetup {
             exchanges: tape.exchanges.clone(),

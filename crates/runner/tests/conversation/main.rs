@@ -13,7 +13,7 @@ use belljar_contract::{
     AfterDeny, ConversationFailure, Deadline, GuestEnd, HookPermission, HookReply, HookSubscription,
     Observation, PermissionMode, SkillWay, Speaker,
 };
-use belljar_egress::script::{Reply, Script, Sender, Turn, When};
+use belljar_egress::script::{RequestConditions, Script, ScriptReply, Sender, Turn};
 use belljar_runner::ConversationTimes;
 use belljar_session::{
     AnswerValue, CannedAnswer, CannedTool, Chosen, Command, Hook, HookAnswering, MachineConfig, Question,
@@ -305,7 +305,7 @@ fn declared_tools_are_served(stage: &Stage) {
 fn a_sub_agent_is_seen(stage: &Stage) {
     let task = json!({"description": "d", "prompt": "write it", "subagent_type": "general-purpose",
         "run_in_background": false});
-    let sub = || When::any().sender(Sender::SubAgent);
+    let sub = || RequestConditions::any().sender(Sender::SubAgent);
     let script = Script::new()
         .turn(Turn::tool_use("Bash", touch("by-sub")).when(sub()))
         .turn(Turn::text("sub is done").when(sub()))
@@ -336,8 +336,8 @@ fn a_sub_agent_in_the_background_is_waited_for() {
 
 fn waits_for_a_sub_agent(stage: &Stage) {
     let task = json!({"description": "d", "prompt": "wait and say so", "subagent_type": "general-purpose"});
-    let sub = || When::any().sender(Sender::SubAgent);
-    let main = || When::any().sender(Sender::Main);
+    let sub = || RequestConditions::any().sender(Sender::SubAgent);
+    let main = || RequestConditions::any().sender(Sender::Main);
     let script = Script::new()
         .turn(Turn::tool_use("Bash", touch("by-sub")).when(sub()))
         .turn(Turn::text("sub is done").when(sub()))
@@ -470,7 +470,7 @@ fn skills_are_seen_by_each_way(stage: &Stage) {
         Script::new()
             .turn(Turn::tool_use("Skill", json!({"skill": "notes"})))
             .turn(Turn::tool_use("Read", json!({"file_path": directory.join("SKILL.md")})))
-            .turn(Turn::reply(Reply::new().tool_use(
+            .turn(Turn::reply(ScriptReply::new().tool_use(
                 "Bash",
                 json!({"command": "cat .claude/skills/notes/SKILL.md", "description": "r"}),
             )))

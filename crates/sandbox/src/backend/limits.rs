@@ -65,13 +65,13 @@ pub(super) fn kinds(controllers: &[Controller]) -> Vec<LimitKind> {
     controllers.iter().filter_map(kind).collect()
 }
 
-fn wanted(limits: &Limits) -> Option<cgroup::Limits> {
+fn wanted(limits: &Limits) -> Option<cgroup::GroupLimits> {
     let Limits { memory, pids, cpu, time: _, cost_usd: _, tmpfs: _, unlimited: _ } = limits;
     if memory.is_none() && pids.is_none() && cpu.is_none() {
         return None;
     }
     let at_most = |value: Option<u64>| value.map_or(Limit::Unlimited, Limit::AtMost);
-    Some(cgroup::Limits {
+    Some(cgroup::GroupLimits {
         memory: at_most(memory.map(belljar_contract::ByteSize::bytes)),
         // The limit includes swap: without this a program would only become slow.
         swap: if memory.is_some() { Limit::AtMost(0) } else { Limit::Unlimited },

@@ -28,7 +28,7 @@ pub enum SystemEntry {
 
 /// The facts about a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineFacts {
     /// The path of bubblewrap, if it is installed.
     pub bwrap: Option<AbsPath>,
     /// The guest, the program that finishes the sandbox from inside.
@@ -64,7 +64,7 @@ pub struct Lowering<'a> {
     /// The agent or the command that is to be started.
     pub workload: &'a Workload,
     /// The machine that it is lowered for.
-    pub machine: &'a Machine,
+    pub machine: &'a MachineFacts,
     /// Whether the workload gets a terminal.
     pub terminal: bool,
 }
@@ -93,7 +93,7 @@ const COPIED_LIMIT: u64 = 16 << 10;
 
 /// Finds the facts out, with few calls, because every start pays for them.
 #[must_use]
-pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath>) -> Machine {
+pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath>) -> MachineFacts {
     let abs = |path: &str| AbsPath::new(path).ok();
     let system = SYSTEM.iter().filter_map(|path| {
         let at = abs(path)?;
@@ -108,7 +108,7 @@ pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath
         found.is_dir().then_some(SystemEntry::Shown(at))
     });
     let etc = ETC.iter().filter(|path| Path::new(path).exists()).filter_map(|path| abs(path)).map(of_etc);
-    Machine {
+    MachineFacts {
         bwrap,
         guest,
         agent,

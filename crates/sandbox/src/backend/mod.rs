@@ -24,7 +24,7 @@ pub use error::LaunchError;
 pub use guard::guard_lacks;
 pub use launched::{Beginning, Launched, News, Running};
 pub use limits::{LEAF_PREFIX, held_limits, leaf_maker};
-pub use machine::{Lowering, Machine, SystemEntry, look_around};
+pub use machine::{Lowering, MachineFacts, SystemEntry, look_around};
 pub use request::{LaunchRequest, StreamEnd, Streams};
 pub use shared::listeners::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};
 

@@ -89,7 +89,7 @@ fn greedy(backend: BackendKind) -> Plan {
     plan
 }
 
-pub(super) fn machine() -> Machine {
+pub(super) fn machine() -> MachineFacts {
     look_around(Some(path("/usr/bin/bwrap")), path("/opt/belljar-guest"), Some(path("/opt/claude")))
 }
 

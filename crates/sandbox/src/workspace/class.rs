@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use belljar_class::{EntryKind, SpecialKind};
-use belljar_sys::beneath::{Kind, Status};
+use belljar_sys::beneath::{InodeKind, Status};
 
 const SET_ID_BITS: u32 = 0o6000;
 
@@ -15,8 +15,8 @@ pub(super) fn entry_kind<E>(
     Ok(match special(status.kind) {
         Some(special) => EntryKind::Special(special),
         None => match status.kind {
-            Kind::Directory => EntryKind::Directory,
-            Kind::Symlink => EntryKind::Symlink(target()?),
+            InodeKind::Directory => EntryKind::Directory,
+            InodeKind::Symlink => EntryKind::Symlink(target()?),
             _ if status.mode & SET_ID_BITS != 0 => EntryKind::SetIdFile,
             _ => EntryKind::File,
         },
@@ -24,13 +24,13 @@ pub(super) fn entry_kind<E>(
 }
 
 /// `None` for files, directories and links.
-pub(super) fn special(kind: Kind) -> Option<SpecialKind> {
+pub(super) fn special(kind: InodeKind) -> Option<SpecialKind> {
     match kind {
-        Kind::File | Kind::Directory | Kind::Symlink => None,
-        Kind::Fifo => Some(SpecialKind::Fifo),
-        Kind::Socket => Some(SpecialKind::Socket),
-        Kind::CharacterDevice => Some(SpecialKind::CharacterDevice),
-        Kind::BlockDevice => Some(SpecialKind::BlockDevice),
-        Kind::Unknown => Some(SpecialKind::Unknown),
+        InodeKind::File | InodeKind::Directory | InodeKind::Symlink => None,
+        InodeKind::Fifo => Some(SpecialKind::Fifo),
+        InodeKind::Socket => Some(SpecialKind::Socket),
+        InodeKind::CharacterDevice => Some(SpecialKind::CharacterDevice),
+        InodeKind::BlockDevice => Some(SpecialKind::BlockDevice),
+        InodeKind::Unknown => Some(SpecialKind::Unknown),
     }
 }

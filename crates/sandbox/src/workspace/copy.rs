@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_class::SpecialKind;
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Status, is_superuser};
+use belljar_sys::beneath::{Directory, InodeKind, Status, is_superuser};
 use belljar_sys::mounts::{Copied, Identity, share_or_copy};
 
 use super::class::special;
@@ -197,7 +197,7 @@ impl Copy<'_> {
             return Ok(Next::Done);
         }
         match status.kind {
-            Kind::Directory => {
+            InodeKind::Directory => {
                 if status.identity == self.own {
                     return Err(Fault::IntoItself);
                 }
@@ -205,7 +205,7 @@ impl Copy<'_> {
                 self.directories.push((path.to_owned(), status));
                 return Ok(Next::Enter);
             }
-            Kind::Symlink => {
+            InodeKind::Symlink => {
                 let leads_to = match source.link_target(name) {
                     Err(Errno::NOENT) => return Ok(Next::Done),
                     found => found?,
@@ -268,7 +268,7 @@ fn finish(directory: &Directory, name: &OsStr, like: &Status) -> Result<(), Errn
     if is_superuser() {
         directory.set_owner(name, like.owner, like.group)?;
     }
-    let mode = if like.kind == Kind::Directory { like.mode } else { like.mode & !SET_ID };
+    let mode = if like.kind == InodeKind::Directory { like.mode } else { like.mode & !SET_ID };
     directory.set_mode(name, mode)?;
     directory.set_modified(name, Some(like.modified))
 }

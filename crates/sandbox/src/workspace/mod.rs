@@ -28,9 +28,10 @@ pub use git::{
 };
 pub use named::{named_by_git, named_by_words};
 pub use overlay::{
-    Applied, ApplyMode, ApplyRequest, BothChanged, BranchRequest, BranchUse, Branched, Change, ChangeKind,
-    Changes, Consent, Discarded, Kept, KeptChanges, KeptRepository, LayersError, NewBranch, OnConflict,
-    Overlay, Presence, Refused, RefusedBecause, Selection, Side, SideContent, Unmerged, note_repository,
+    Applied, ApplyConsent, ApplyMode, ApplyRequest, BothChanged, BranchRequest, BranchUse, Branched, Change,
+    ChangeKind, ChangeSelection, Changes, Discarded, Kept, KeptChanges, KeptRepository, LayersError,
+    NewBranch, OnConflict, Overlay, Presence, RefusedBecause, RefusedChange, Side, SideContent, Unmerged,
+    note_repository,
 };
 pub use scan::{Protected, ProtectedKind, Scan, ScanError, Unseen, UnseenBecause, scan, scan_named};
 pub use shows::Shows;

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_class::{Leads, Named, What, follow_noting};
-use belljar_sys::beneath::Kind;
+use belljar_class::{Leads, NamedPath, What, follow_noting};
+use belljar_sys::beneath::InodeKind;
 
 use super::scan::ScanError;
 use super::tree::Tree;
@@ -17,7 +17,7 @@ use super::tree::Tree;
 /// As [`scan`](super::scan).
 pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanError> {
     let tree = open(root)?;
-    let place = |named: &Named| {
+    let place = |named: &NamedPath| {
         let beside = named.path.is_relative() && !named.path.starts_with("~");
         if named.what == What::Config && beside {
             return None;
@@ -28,7 +28,7 @@ pub fn named_by_git(config: &[u8], root: &Path) -> Result<Vec<PathBuf>, ScanErro
         let counts = match (named.what, found) {
             (What::Program, None) => path.components().count() > 1,
             (What::Program | What::Attributes | What::Config, found) => {
-                found.is_some_and(|kind| kind != Kind::Directory)
+                found.is_some_and(|kind| kind != InodeKind::Directory)
             }
             (What::Hooks, _) => !path.as_os_str().is_empty(),
             (What::WorkTree, _) => false,
@@ -47,7 +47,7 @@ pub fn named_by_words(words: &[Vec<u8>], root: &Path) -> Result<Vec<PathBuf>, Sc
     let file = |word: &Vec<u8>| {
         let places = inside(&tree, Path::new(OsStr::from_bytes(word)))?;
         let kind = tree.status(places.last()?).ok()??.kind;
-        (kind == Kind::File).then_some(places)
+        (kind == InodeKind::File).then_some(places)
     };
     Ok(words.iter().filter_map(file).flatten().collect())
 }

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Onto, Status, copy_user_attributes, is_superuser};
+use belljar_sys::beneath::{Directory, InodeKind, Onto, Status, copy_user_attributes, is_superuser};
 use belljar_sys::birth::Birth;
 use belljar_sys::fds::errno_of;
 use belljar_sys::mounts::{MountError, share_or_copy};
@@ -180,7 +180,7 @@ impl<'path> Placing<'path> {
             answer => answer?.1,
         };
         let found = self.parent.status(&temporary)?;
-        if is_expected(expected, &found) && found.kind != Kind::Directory {
+        if is_expected(expected, &found) && found.kind != InodeKind::Directory {
             return Ok(opened(&self.parent, || absent_is_fine(self.parent.remove(&temporary)))?);
         }
         opened(&self.parent, || self.parent.rename(&temporary, &self.parent, self.name, Onto::Nothing))?;

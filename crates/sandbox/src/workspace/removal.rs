@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Onto};
+use belljar_sys::beneath::{Directory, InodeKind, Onto};
 use std::path::Path;
 
 /// Removes everything in a directory; the directory stays.
@@ -23,14 +23,14 @@ pub(super) fn empty(top: &Directory) -> Result<(), (OsString, Errno)> {
     }
 }
 
-fn remove_one(top: &Directory, name: &OsStr, kind: Kind, number: &mut u64) -> Result<(), Errno> {
-    if kind != Kind::Directory {
+fn remove_one(top: &Directory, name: &OsStr, kind: InodeKind, number: &mut u64) -> Result<(), Errno> {
+    if kind != InodeKind::Directory {
         return absent_is_fine(top.remove(name));
     }
     top.set_mode(name, 0o700)?;
     let directory = top.directory(Path::new(name))?;
     for (child, kind) in entries(&directory)? {
-        if kind != Kind::Directory {
+        if kind != InodeKind::Directory {
             absent_is_fine(directory.remove(&child))?;
             continue;
         }
@@ -48,7 +48,7 @@ fn remove_one(top: &Directory, name: &OsStr, kind: Kind, number: &mut u64) -> Re
     top.remove_directory(name)
 }
 
-fn entries(directory: &Directory) -> Result<Vec<(OsString, Kind)>, Errno> {
+fn entries(directory: &Directory) -> Result<Vec<(OsString, InodeKind)>, Errno> {
     let mut entries = Vec::new();
     directory.entries(|name, kind| entries.push((name.to_owned(), kind)))?;
     Ok(entries)

@@ -16,7 +16,7 @@ use belljar_class::{
     follow_noting,
 };
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Kind, Status, Time};
+use belljar_sys::beneath::{InodeKind, Status, Time};
 use belljar_sys::mounts::Identity;
 
 use super::class;
@@ -126,7 +126,10 @@ pub(super) struct StatusMark {
 impl StatusMark {
     fn of(status: &Status) -> Self {
         let times = (status.size, status.modified, status.changed);
-        StatusMark { identity: status.identity, times: (status.kind != Kind::Directory).then_some(times) }
+        StatusMark {
+            identity: status.identity,
+            times: (status.kind != InodeKind::Directory).then_some(times),
+        }
     }
 }
 
@@ -280,7 +283,7 @@ impl Walk<'_> {
             names.push(name.as_bytes());
             let hit = self.hit(&names, &tops, *inherited, *kind);
             names.pop();
-            if hit.is_none() && *kind == Kind::File {
+            if hit.is_none() && *kind == InodeKind::File {
                 continue;
             }
             let status = || directory.status(name);
@@ -290,7 +293,7 @@ impl Walk<'_> {
                 hit,
             };
             match kind {
-                Kind::Directory => {
+                InodeKind::Directory => {
                     let inherited = hit.filter(|hit| hit.extent == Extent::Subtree).or(*inherited);
                     if inherited.is_some() {
                         let covered = at.inherited.is_some_and(|hit| hit.grade == Grade::Guarded);
@@ -299,9 +302,13 @@ impl Walk<'_> {
                     let ScannedEntry { path, place, .. } = entry;
                     pending.push(Pending { path, place, inherited });
                 }
-                Kind::Symlink => self.link(entry, status(), directory.link_target(name)),
-                Kind::File => self.note(&entry, status(), false),
-                Kind::Fifo | Kind::Socket | Kind::CharacterDevice | Kind::BlockDevice | Kind::Unknown => {
+                InodeKind::Symlink => self.link(entry, status(), directory.link_target(name)),
+                InodeKind::File => self.note(&entry, status(), false),
+                InodeKind::Fifo
+                | InodeKind::Socket
+                | InodeKind::CharacterDevice
+                | InodeKind::BlockDevice
+                | InodeKind::Unknown => {
                     let kind = class::special(*kind).unwrap_or(SpecialKind::Unknown);
                     self.see(entry.path, Class::Special { kind }, status());
                 }
@@ -310,18 +317,21 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn hit(&self, names: &[&[u8]], tops: &[GitTop], inherited: Option<Hit>, kind: Kind) -> Option<Hit> {
+    fn hit(&self, names: &[&[u8]], tops: &[GitTop], inherited: Option<Hit>, kind: InodeKind) -> Option<Hit> {
         let of_hooks = inherited.is_some_and(|hit| hit.why == HOOK);
-        if kind == Kind::File && (belljar_class::is_exempt(names, tops) || of_hooks && is_example(names)) {
+        if kind == InodeKind::File && (belljar_class::is_exempt(names, tops) || of_hooks && is_example(names))
+        {
             return None;
         }
         let own = match kind {
-            Kind::Directory => belljar_class::at(names, tops).filter(|hit| hit.extent == Extent::Subtree),
-            Kind::Symlink => belljar_class::at_or_below(names, tops),
+            InodeKind::Directory => {
+                belljar_class::at(names, tops).filter(|hit| hit.extent == Extent::Subtree)
+            }
+            InodeKind::Symlink => belljar_class::at_or_below(names, tops),
             _ => belljar_class::at(names, tops),
         };
         let is_pointer = || names.last().is_some_and(|name| name.eq_ignore_ascii_case(b".git"));
-        if kind != Kind::Directory && is_pointer() {
+        if kind != InodeKind::Directory && is_pointer() {
             return Some(Hit { grade: Grade::Guarded, why: GIT_POINTER, extent: Extent::Entry });
         }
         own.into_iter().chain(inherited).max_by_key(|hit| hit.grade)
@@ -332,7 +342,7 @@ impl Walk<'_> {
         let Ok(status) = status else { return };
         if grade == Grade::Guarded && !covered {
             let kind = match status.kind {
-                Kind::Directory => ProtectedKind::Directory,
+                InodeKind::Directory => ProtectedKind::Directory,
                 _ => ProtectedKind::File,
             };
             let held = belljar_class::held(&entry.path, Making::File, self.tree);
@@ -343,10 +353,10 @@ impl Walk<'_> {
         }
         let place = entry.place.as_deref().unwrap_or(&entry.path);
         let mut powers = None;
-        if status.kind == Kind::File && why != GIT_POINTER && is_git_config(place) {
+        if status.kind == InodeKind::File && why != GIT_POINTER && is_git_config(place) {
             powers = self.configuration(&entry.path, place);
         }
-        if status.kind == Kind::File && place.file_name() == Some(OsStr::new("commondir")) {
+        if status.kind == InodeKind::File && place.file_name() == Some(OsStr::new("commondir")) {
             let (git, common) = (place.parent(), self.common_directory(&entry.path));
             if let Some((git, common)) = git.zip(common) {
                 let alias = |name| Alias { place: git.join(name), leads_to: common.join(name) };
@@ -355,7 +365,7 @@ impl Walk<'_> {
         }
         // A directory runs nothing; what is in it is seen by itself.
         let hooks = place.file_name() == Some(OsStr::new("hooks")) && why == HOOK;
-        if status.kind == Kind::Directory && hooks {
+        if status.kind == InodeKind::Directory && hooks {
             return;
         }
         self.see(entry.path.clone(), Class::HostExecuted { grade, why }, Ok(status));
@@ -391,7 +401,7 @@ impl Walk<'_> {
         let is_output = |path: &Path| path.iter().any(|name| BUILD_OUTPUT.iter().any(|known| name == *known));
         let place = entry.place.unwrap_or(entry.path);
         let is_directory =
-            || matches!(self.tree.status(&leads_to), Ok(Some(found)) if found.kind == Kind::Directory);
+            || matches!(self.tree.status(&leads_to), Ok(Some(found)) if found.kind == InodeKind::Directory);
         let goes_round = |known: &Alias| known.leads_to == leads_to && place.starts_with(&known.place);
         if !is_output(&place)
             && is_output(&leads_to)
@@ -450,7 +460,7 @@ impl Walk<'_> {
             // Most words of a command line name nothing of the tree, and its top is not a program. One that is not there
             // may still be made.
             let is_program = || match self.tree.status(&leads_to) {
-                Ok(Some(found)) => found.kind != Kind::Directory,
+                Ok(Some(found)) => found.kind != InodeKind::Directory,
                 Ok(None) => leads_to.components().count() > 1,
                 Err(_) => false,
             };
@@ -484,7 +494,7 @@ impl Walk<'_> {
         for path in named {
             match self.tree.status(path) {
                 // Nothing can be mounted on a link.
-                Ok(Some(status)) if status.kind == Kind::Symlink => {
+                Ok(Some(status)) if status.kind == InodeKind::Symlink => {
                     self.passed.insert(path.clone());
                 }
                 Ok(Some(status)) => self.named_at(path.clone(), status),
@@ -545,7 +555,7 @@ impl Walk<'_> {
                 let entry = ScannedEntry { path: leads_to.clone(), place: Some(place.clone()), hit };
                 self.note(&entry, Ok(status), false);
             }
-            if status.kind == Kind::Directory {
+            if status.kind == InodeKind::Directory {
                 self.below(leads_to, Some(place));
             }
         }
@@ -571,7 +581,7 @@ fn inside(tree: &Tree, base: &Path, path: &Path, passed: &mut Vec<PathBuf>) -> O
 }
 
 fn kind_of(status: &Status) -> EntryKind {
-    if status.kind == Kind::Directory { EntryKind::Directory } else { EntryKind::File }
+    if status.kind == InodeKind::Directory { EntryKind::Directory } else { EntryKind::File }
 }
 
 /// Whether git never runs a file of a directory of hooks.

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Status, is_superuser};
+use belljar_sys::beneath::{Directory, InodeKind, Status, is_superuser};
 use belljar_sys::birth::{Birth, Standing};
 
 use super::removal::{absent_is_fine, opened};
@@ -87,7 +87,7 @@ impl Unfinished {
 
     /// Whether what is found under this name can go: nothing of the user's is lost with it.
     fn is_spent(&self, found: &Status) -> bool {
-        let plain = matches!(found.kind, Kind::File | Kind::Symlink);
+        let plain = matches!(found.kind, InodeKind::File | InodeKind::Symlink);
         // The superuser gives what is made the owner of the layer's.
         let own = is_superuser() || found.owner == rustix::process::geteuid().as_raw();
         let holds_nothing = self.places.is_none_or(|Places { made, before }| {

@@ -4,12 +4,14 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use belljar_sandbox::{ApplyRequest, Consent, OnConflict, RefusedBecause, Selection, UNFINISHED, Unmerged};
+use belljar_sandbox::{
+    ApplyConsent, ApplyRequest, ChangeSelection, OnConflict, RefusedBecause, UNFINISHED, Unmerged,
+};
 
 use super::support::{Project, link, listing, paths, put, tick, yes_to};
 
 fn why(project: &Project, path: &str) -> Option<RefusedBecause> {
-    let applied = project.apply(&Selection::All, &yes_to(&[]));
+    let applied = project.apply(&ChangeSelection::All, &yes_to(&[]));
     applied.refused.into_iter().find(|refused| refused.path == Path::new(path)).map(|refused| refused.why)
 }
 
@@ -31,9 +33,9 @@ fn a_parent_that_became_a_link_leads_nowhere() {
         symlink("../outside", root.join("src")).unwrap();
         for on_conflict in [OnConflict::Merge, OnConflict::Overwrite] {
             let to = project.changes().into_iter().map(|change| change.path).collect();
-            let consent = Consent { to, ..Consent::default() };
+            let consent = ApplyConsent { to, ..ApplyConsent::default() };
             let request = ApplyRequest {
-                selection: &Selection::All,
+                selection: &ChangeSelection::All,
                 consent: &consent,
                 on_conflict,
                 mode: belljar_sandbox::ApplyMode::Write,
@@ -58,7 +60,7 @@ fn a_file_that_became_a_link_is_not_written_through() {
     assert_eq!(why(&project, "file"), Some(RefusedBecause::ChangedSince));
     let consent = yes_to(&[]);
     let request = ApplyRequest {
-        selection: &Selection::All,
+        selection: &ChangeSelection::All,
         consent: &consent,
         on_conflict: OnConflict::Overwrite,
         mode: belljar_sandbox::ApplyMode::Write,
@@ -80,7 +82,7 @@ fn a_link_of_the_agent_does_not_lead_the_next_change_out() {
     assert_eq!(project.apply_all().refused, []);
     // Inside, a directory of that name can only be had by removing the link.
     project.edit("rm way; mkdir way; echo evil > way/victim");
-    let applied = project.apply(&Selection::Paths(paths(&["way/victim"])), &yes_to(&["way/victim"]));
+    let applied = project.apply(&ChangeSelection::Paths(paths(&["way/victim"])), &yes_to(&["way/victim"]));
     assert_eq!(applied.refused[0].why, RefusedBecause::LinkAbove { link: "way".into() });
     assert_eq!(listing(&project.outside()), [] as [String; 0]);
 }
@@ -93,11 +95,11 @@ fn a_link_that_leads_out_only_without_the_rest_is_refused() {
     link(&root, "step", "..");
     project.edit("rm step; mkdir step; ln -s step/x harmless");
     assert_eq!(project.change_lines(), ["Added harmless", "TypeChanged step"]);
-    let applied = project.apply(&Selection::Paths(paths(&["harmless"])), &yes_to(&[]));
+    let applied = project.apply(&ChangeSelection::Paths(paths(&["harmless"])), &yes_to(&[]));
     assert!(matches!(applied.refused[0].why, RefusedBecause::NeedsConsent { .. }), "{applied:?}");
     assert!(fs::symlink_metadata(root.join("harmless")).is_err());
-    assert_eq!(project.apply(&Selection::All, &yes_to(&[])).applied, [PathBuf::from("step")]);
-    assert_eq!(project.apply(&Selection::All, &yes_to(&[])).applied, [PathBuf::from("harmless")]);
+    assert_eq!(project.apply(&ChangeSelection::All, &yes_to(&[])).applied, [PathBuf::from("step")]);
+    assert_eq!(project.apply(&ChangeSelection::All, &yes_to(&[])).applied, [PathBuf::from("harmless")]);
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn what_changed_meanwhile_is_not_overwritten() {
     // The same again.
     mv("back", "away");
     mv("away", "back");
-    let applied = project.apply(&Selection::All, &yes_to(&[]));
+    let applied = project.apply(&ChangeSelection::All, &yes_to(&[]));
     assert_eq!(applied.applied, ["back/in", "same"].map(PathBuf::from));
     let refused: Vec<_> =
         applied.refused.iter().map(|refused| (refused.path.to_str().unwrap(), &refused.why)).collect();
@@ -136,7 +138,7 @@ fn what_changed_meanwhile_is_not_overwritten() {
     assert_eq!(fs::read_to_string(root.join("edited")).unwrap(), "3");
     let consent = yes_to(&[]);
     let request = ApplyRequest {
-        selection: &Selection::All,
+        selection: &ChangeSelection::All,
         consent: &consent,
         on_conflict: OnConflict::Overwrite,
         mode: belljar_sandbox::ApplyMode::Write,
@@ -155,7 +157,7 @@ fn runs_and_applies_alternate() {
     put(&root, "a", "0");
     put(&root, "b", "0");
     project.edit("echo 1 > a; echo 1 > b; mkdir -p new/sub; echo 1 > new/sub/x; chmod 555 new/sub new");
-    assert_eq!(project.apply(&Selection::Paths(paths(&["a"])), &yes_to(&[])).refused, []);
+    assert_eq!(project.apply(&ChangeSelection::Paths(paths(&["a"])), &yes_to(&[])).refused, []);
     tick();
     project.edit("echo 2 > a; echo 2 > c");
     assert_eq!(project.apply_all().refused, []);
@@ -172,13 +174,13 @@ fn one_file_of_a_new_directory_brings_the_directory() {
     project.edit(
         "mkdir -p a/b; echo 1 > a/b/one; echo 2 > a/b/two; mkdir -p .husky; echo x > .husky/pre-commit",
     );
-    let applied = project.apply(&Selection::Paths(paths(&["a/b/one"])), &yes_to(&[]));
+    let applied = project.apply(&ChangeSelection::Paths(paths(&["a/b/one"])), &yes_to(&[]));
     assert_eq!(applied.applied, ["a", "a/b", "a/b/one"].map(PathBuf::from));
     assert_eq!(
         project.change_lines(),
         ["Added .husky guarded", "Added .husky/pre-commit guarded", "Added a/b/two"]
     );
-    let applied = project.apply(&Selection::All, &yes_to(&[".husky/pre-commit"]));
+    let applied = project.apply(&ChangeSelection::All, &yes_to(&[".husky/pre-commit"]));
     assert_eq!(applied.refused, []);
     assert_eq!(project.change_lines(), [] as [String; 0]);
 }
@@ -193,7 +195,7 @@ fn a_failure_leaves_the_rest_to_be_applied_again() {
     project.edit("rm -r d; echo file > d; echo 1 > a; echo 1 > z");
     // Something appears in the directory that must go.
     put(&root, "d/mine", "mine");
-    let applied = project.apply(&Selection::All, &yes_to(&[]));
+    let applied = project.apply(&ChangeSelection::All, &yes_to(&[]));
     assert!(applied.applied.contains(&"a".into()) && applied.applied.contains(&"z".into()), "{applied:?}");
     assert_eq!(fs::read_to_string(root.join("d/mine")).unwrap(), "mine");
     fs::remove_file(root.join("d/mine")).unwrap();
@@ -214,9 +216,9 @@ fn two_names_of_one_file_go_together() {
         project.edit("echo 2 > one; rm two");
         tick();
         if !first.is_empty() {
-            assert_eq!(project.apply(&Selection::Paths(paths(&[first])), &yes_to(&[])).refused, []);
+            assert_eq!(project.apply(&ChangeSelection::Paths(paths(&[first])), &yes_to(&[])).refused, []);
         }
-        assert_eq!(project.apply(&Selection::All, &yes_to(&[])).refused.len(), refused);
+        assert_eq!(project.apply(&ChangeSelection::All, &yes_to(&[])).refused.len(), refused);
         assert_eq!(root.join("two").exists(), refused == 1);
     }
 }
@@ -228,7 +230,7 @@ fn set_id_needs_a_yes() {
     let project = Project::new();
     project.edit("echo x > tool; chmod 4755 tool");
     assert_eq!(project.change_lines(), ["Added tool watched"]);
-    assert_eq!(project.apply(&Selection::All, &yes_to(&[])).applied, [] as [PathBuf; 0]);
+    assert_eq!(project.apply(&ChangeSelection::All, &yes_to(&[])).applied, [] as [PathBuf; 0]);
     assert_eq!(project.apply_all().refused, []);
     assert_eq!(listing(&project.lower()), ["tool 4755 x\\n"]);
 }
@@ -246,7 +248,7 @@ fn a_special_file_takes_the_place_of_nothing() {
     for on_conflict in [OnConflict::Merge, OnConflict::Overwrite] {
         let consent = yes_to(&["new", "file", "directory"]);
         let request = ApplyRequest {
-            selection: &Selection::All,
+            selection: &ChangeSelection::All,
             consent: &consent,
             on_conflict,
             mode: belljar_sandbox::ApplyMode::Write,
@@ -275,7 +277,7 @@ fn what_is_used_outside_by_name_needs_its_own_yes() {
             let on_conflict = OnConflict::Merge;
             overlay
                 .apply(&ApplyRequest {
-                    selection: &Selection::All,
+                    selection: &ChangeSelection::All,
                     consent: &consent,
                     on_conflict,
                     mode: belljar_sandbox::ApplyMode::Write,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use belljar_sandbox::{Applied, ApplyMode, ApplyRequest, Kept, OnConflict, Selection};
+use belljar_sandbox::{Applied, ApplyMode, ApplyRequest, ChangeSelection, Kept, OnConflict};
 
 use super::support::{Project, put, tick, yes_to};
 
@@ -15,7 +15,7 @@ fn kept(project: &Project) -> Kept {
 fn apply(project: &Project) -> Applied {
     let consent = yes_to(&[]);
     let request = |mode| ApplyRequest {
-        selection: &Selection::All,
+        selection: &ChangeSelection::All,
         consent: &consent,
         on_conflict: OnConflict::Merge,
         mode,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use belljar_sandbox::{
-    Applied, ApplyMode, ApplyRequest, Consent, Kept, OnConflict, Overlay, Refused, RefusedBecause, Selection,
-    Unmerged,
+    Applied, ApplyConsent, ApplyMode, ApplyRequest, ChangeSelection, Kept, OnConflict, Overlay,
+    RefusedBecause, RefusedChange, Unmerged,
 };
 
 use super::support::{Project, listing, mode, put, yes_to};
@@ -21,8 +21,8 @@ fn kept(project: &Project) -> Kept {
     Kept::new(vec![project.overlay()])
 }
 
-fn apply_in(project: &Project, on_conflict: OnConflict, mode: ApplyMode, consent: &Consent) -> Applied {
-    let request = ApplyRequest { selection: &Selection::All, consent, on_conflict, mode };
+fn apply_in(project: &Project, on_conflict: OnConflict, mode: ApplyMode, consent: &ApplyConsent) -> Applied {
+    let request = ApplyRequest { selection: &ChangeSelection::All, consent, on_conflict, mode };
     kept(project).apply(&request, &mut || false).unwrap()
 }
 
@@ -85,7 +85,7 @@ fn what_is_saved_during_the_apply_is_not_overwritten() {
     let project = changed(BASE, EDIT);
     put(&project.lower(), "file", OURS);
     let consent = yes_to(&[]);
-    let (selection, on_conflict, mode) = (&Selection::All, OnConflict::Merge, ApplyMode::Write);
+    let (selection, on_conflict, mode) = (&ChangeSelection::All, OnConflict::Merge, ApplyMode::Write);
     let request = ApplyRequest { selection, consent: &consent, on_conflict, mode };
     let save = || {
         put(&project.lower(), "new", "saved later\n");
@@ -268,7 +268,7 @@ fn what_this_machine_executes_is_not_merged() {
     for on_conflict in [OnConflict::Merge, OnConflict::Markers] {
         let applied = apply_in(&project, on_conflict, ApplyMode::Write, &yes);
         for path in [".envrc", ".git/config"] {
-            let is_whole = |refused: &Refused| {
+            let is_whole = |refused: &RefusedChange| {
                 refused.path == Path::new(path)
                     && matches!(refused.why, RefusedBecause::Unmerged { why: Unmerged::Whole })
             };
@@ -330,7 +330,7 @@ fn git_has_it_for_a_linked_worktree_too() {
     let beside = project.overlay().upper().with_file_name("repository");
     let kept = Kept::new(vec![project.overlay(), Overlay::new(&repository, &beside)]);
     let consent = yes_to(&[]);
-    let (selection, on_conflict, mode) = (&Selection::All, OnConflict::Merge, ApplyMode::Write);
+    let (selection, on_conflict, mode) = (&ChangeSelection::All, OnConflict::Merge, ApplyMode::Write);
     let request = ApplyRequest { selection, consent: &consent, on_conflict, mode };
     let applied = kept.apply(&request, &mut || false).unwrap();
     assert_eq!(applied.merged, [PathBuf::from("file")], "{applied:?}");

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use belljar_sandbox::{RefusedBecause, Selection, Side, SideContent};
+use belljar_sandbox::{ChangeSelection, RefusedBecause, Side, SideContent};
 use belljar_sys::beneath::Directory;
 use belljar_sys::overlay::{self, OverlaySpec, OverlayStep};
 
@@ -65,7 +65,7 @@ fn what_the_host_would_execute_is_held() {
     lines.sort();
     assert_eq!(lines, held);
 
-    let applied = project.apply(&Selection::All, &yes_to(&[]));
+    let applied = project.apply(&ChangeSelection::All, &yes_to(&[]));
     assert_eq!(applied.applied, [".claude", ".vscode", "README"].map(std::path::PathBuf::from));
     assert_eq!(applied.refused.len(), held.len());
     let mut ordinary = before.clone();
@@ -74,13 +74,13 @@ fn what_the_host_would_execute_is_held() {
     ordinary.sort();
     assert_eq!(listing(&root), ordinary, "only what is ordinary was applied");
 
-    let applied = project.apply(&Selection::All, &yes_to(&[".mcp.json", "escape.txt", "pipe"]));
+    let applied = project.apply(&ChangeSelection::All, &yes_to(&[".mcp.json", "escape.txt", "pipe"]));
     assert_eq!(applied.applied, [".mcp.json", "escape.txt"].map(std::path::PathBuf::from));
     assert!(fs::symlink_metadata(root.join("escape.txt")).unwrap().is_symlink());
     let pipe = applied.refused.iter().find(|refused| refused.path == Path::new("pipe")).unwrap();
     assert_eq!(pipe.why, RefusedBecause::Special, "no yes is enough");
 
-    let discarded = project.overlay().discard(&Selection::All).unwrap();
+    let discarded = project.overlay().discard(&ChangeSelection::All).unwrap();
     assert_eq!(discarded.discarded.len(), held.len() - 2);
     assert_eq!(project.change_lines(), [] as [String; 0]);
 }
@@ -178,7 +178,7 @@ fn nothing_becomes_a_repository_unseen() {
     put(&root, "data/config", "[core] fsmonitor = ./x.sh");
     put(&root, "data/HEAD", "ref: refs/heads/main");
     project.edit("mkdir data/objects data/refs; echo > data/objects/.keep; echo > data/refs/.keep");
-    let applied = project.apply(&Selection::All, &yes_to(&[]));
+    let applied = project.apply(&ChangeSelection::All, &yes_to(&[]));
     assert_eq!(applied.applied, [] as [std::path::PathBuf; 0]);
     assert!(!root.join("data/objects").exists());
 }
@@ -211,7 +211,7 @@ fn parts_are_discarded_and_the_rest_stays() {
     }
     let before = listing(&root);
     project.edit("rm -r a; mkdir a; echo new > a/one; mkdir a/sub; rm b; echo new > c; chmod 500 a/sub");
-    let discard = |list: &[&str]| project.overlay().discard(&Selection::Paths(paths(list))).unwrap();
+    let discard = |list: &[&str]| project.overlay().discard(&ChangeSelection::Paths(paths(list))).unwrap();
     assert_eq!(discard(&["a/two", "a/one"]).refused, []);
     assert_eq!(
         project.change_lines(),
@@ -249,7 +249,7 @@ fn everything_is_discarded_however_closed_or_deep() {
     // A discard that was killed left this; the agent closed the top.
     put(upper.parent().unwrap(), "trash/discarded/left", "1");
     fs::set_permissions(&upper, fs::Permissions::from_mode(0o555)).unwrap();
-    project.overlay().discard(&Selection::All).unwrap();
+    project.overlay().discard(&ChangeSelection::All).unwrap();
     assert_eq!(fs::read_dir(upper).unwrap().count() + fs::read_dir(work).unwrap().count(), 0);
     assert_eq!(listing(&project.lower()), ["a 644 1"]);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use belljar_sandbox::Selection;
+use belljar_sandbox::ChangeSelection;
 use proptest::prelude::*;
 
 use super::support::{Project, change_line, listing};
@@ -93,7 +93,7 @@ fn holds(first: &[Edit], second: &[Edit], picks: &Picks) -> Result<(), TestCaseE
     let before = listing(&project.lower());
 
     // In two steps, the first with a part of the changes.
-    project.apply(&Selection::Paths(some_of(&project, picks)), &Default::default());
+    project.apply(&ChangeSelection::Paths(some_of(&project, picks)), &Default::default());
     let applied = project.apply_all();
     prop_assert_eq!(&applied.refused, &[]);
     prop_assert_eq!(&listing(&project.lower()), &seen);
@@ -102,7 +102,7 @@ fn holds(first: &[Edit], second: &[Edit], picks: &Picks) -> Result<(), TestCaseE
     let (project, _) = edited(first, second);
     let changes = project.changes();
     let dropped = some_of(&project, picks);
-    let discarded = project.overlay().discard(&Selection::Paths(dropped.clone())).unwrap();
+    let discarded = project.overlay().discard(&ChangeSelection::Paths(dropped.clone())).unwrap();
     let left = project.change_lines();
     for change in &changes {
         let path = &change.path;
@@ -114,7 +114,7 @@ fn holds(first: &[Edit], second: &[Edit], picks: &Picks) -> Result<(), TestCaseE
         prop_assert!(!left.iter().any(|change| change.path == *path), "{:?} is still there", path);
     }
     prop_assert_eq!(&listing(&project.lower()), &before);
-    project.overlay().discard(&Selection::All).unwrap();
+    project.overlay().discard(&ChangeSelection::All).unwrap();
     prop_assert_eq!(project.change_lines(), [] as [String; 0]);
     prop_assert_eq!(&listing(&project.lower()), &before);
     Ok(())

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use belljar_sandbox::{
-    Applied, ApplyMode, ApplyRequest, Change, Class, Consent, Grade, OnConflict, Overlay, Selection,
+    Applied, ApplyConsent, ApplyMode, ApplyRequest, Change, ChangeSelection, Class, Grade, OnConflict,
+    Overlay,
 };
 use belljar_sys::overlay;
 
@@ -147,7 +148,7 @@ impl Project {
         self.changes().iter().map(change_line).collect()
     }
 
-    pub fn apply(&self, selection: &Selection, consent: &Consent) -> Applied {
+    pub fn apply(&self, selection: &ChangeSelection, consent: &ApplyConsent) -> Applied {
         let request =
             ApplyRequest { selection, consent, on_conflict: OnConflict::Merge, mode: ApplyMode::Write };
         self.overlay().apply(&request).unwrap()
@@ -156,7 +157,7 @@ impl Project {
     /// Applies everything, with a yes to everything.
     pub fn apply_all(&self) -> Applied {
         let to = self.changes().into_iter().map(|change| change.path).collect();
-        self.apply(&Selection::All, &Consent { to, ..Consent::default() })
+        self.apply(&ChangeSelection::All, &ApplyConsent { to, ..ApplyConsent::default() })
     }
 }
 
@@ -176,8 +177,8 @@ pub fn paths(paths: &[&str]) -> BTreeSet<PathBuf> {
     paths.iter().map(PathBuf::from).collect()
 }
 
-pub fn yes_to(to: &[&str]) -> Consent {
-    Consent { to: paths(to), ..Consent::default() }
+pub fn yes_to(to: &[&str]) -> ApplyConsent {
+    ApplyConsent { to: paths(to), ..ApplyConsent::default() }
 }
 
 /// Waits until the clock of the file system has advanced, so that later times differ.

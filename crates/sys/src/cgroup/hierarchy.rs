@@ -35,7 +35,7 @@ impl Controller {
 
 /// Which version of control groups rules this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum CgroupMode {
     /// Version 2 alone.
     V2,
     /// Version 1 alone.
@@ -109,12 +109,12 @@ impl Hierarchy {
 
     /// Which version rules.
     #[must_use]
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> CgroupMode {
         match (self.v1.is_empty(), self.v2.is_some()) {
-            (true, true) => Mode::V2,
-            (false, false) => Mode::V1,
-            (false, true) => Mode::Hybrid,
-            (true, false) => Mode::Absent,
+            (true, true) => CgroupMode::V2,
+            (false, false) => CgroupMode::V1,
+            (false, true) => CgroupMode::Hybrid,
+            (true, false) => CgroupMode::Absent,
         }
     }
 }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn version_2_alone() {
         let hierarchy = Hierarchy::parse(V2, "0::/user.slice/app.scope\n");
-        assert_eq!(hierarchy.mode(), Mode::V2);
+        assert_eq!(hierarchy.mode(), CgroupMode::V2);
         let own = PathBuf::from("/sys/fs/cgroup/user.slice/app.scope");
         assert_eq!(hierarchy.v2, Some(Unified { mount: "/sys/fs/cgroup".into(), own }));
     }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn controllers_that_share_a_mount() {
         let hierarchy = Hierarchy::parse(V1, "4:memory:/a/b\n3:cpu,cpuacct:/c\n");
-        assert_eq!(hierarchy.mode(), Mode::V1);
+        assert_eq!(hierarchy.mode(), CgroupMode::V1);
         assert_eq!(hierarchy.v1[&Controller::Memory], Path::new("/sys/fs/cgroup/memory/a/b"));
         assert_eq!(hierarchy.v1[&Controller::Cpu], Path::new("/sys/fs/cgroup/cpu,cpuacct/c"));
         assert!(!hierarchy.v1.contains_key(&Controller::Pids));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::birth::Birth;
 use rustix::process::{Pid, Signal};
 
-pub use hierarchy::{Controller, Hierarchy, Mode, Unified};
+pub use hierarchy::{CgroupMode, Controller, Hierarchy, Unified};
 use tree::{GroupDirectory, Motion};
 
 /// Why a leaf could not be made or used.
@@ -106,7 +106,7 @@ pub enum Limit {
 
 /// The limits of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct GroupLimits {
     /// Bytes of memory.
     pub memory: Limit,
     /// Bytes of swap on top of it.
@@ -117,9 +117,9 @@ pub struct Limits {
     pub cpu_percent: Limit,
 }
 
-impl Limits {
+impl GroupLimits {
     /// No limit at all.
-    pub const NONE: Limits = Limits {
+    pub const NONE: GroupLimits = GroupLimits {
         memory: Limit::Unlimited,
         swap: Limit::Unlimited,
         pids: Limit::Unlimited,
@@ -127,7 +127,7 @@ impl Limits {
     };
 
     fn controllers(&self) -> Vec<Controller> {
-        let Limits { memory, swap, pids, cpu_percent } = *self;
+        let GroupLimits { memory, swap, pids, cpu_percent } = *self;
         let asked = [
             (Controller::Memory, memory != Limit::Unlimited || swap != Limit::Unlimited),
             (Controller::Pids, pids != Limit::Unlimited),
@@ -139,12 +139,12 @@ impl Limits {
 
 /// A leaf that was found, not made.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundLeaf {
     name: String,
     directories: Vec<GroupDirectory>,
 }
 
-impl Found {
+impl FoundLeaf {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -181,7 +181,7 @@ impl Found {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Support {
     /// Which version rules.
-    pub mode: Mode,
+    pub mode: CgroupMode,
     /// The controllers that held a limit when it was tried.
     pub holds: Vec<Controller>,
 }
@@ -198,10 +198,10 @@ pub fn probe() -> Result<Support, CgroupError> {
     let tried = [
         (
             Controller::Memory,
-            Limits { memory: Limit::AtMost(1 << 30), swap: Limit::AtMost(0), ..Limits::NONE },
+            GroupLimits { memory: Limit::AtMost(1 << 30), swap: Limit::AtMost(0), ..GroupLimits::NONE },
         ),
-        (Controller::Pids, Limits { pids: Limit::AtMost(1000), ..Limits::NONE }),
-        (Controller::Cpu, Limits { cpu_percent: Limit::AtMost(100), ..Limits::NONE }),
+        (Controller::Pids, GroupLimits { pids: Limit::AtMost(1000), ..GroupLimits::NONE }),
+        (Controller::Cpu, GroupLimits { cpu_percent: Limit::AtMost(100), ..GroupLimits::NONE }),
     ];
     let name = format!("{PROBE_PREFIX}{}", Birth::own().map_err(CgroupError::Detect)?);
     let holds = |limits| Leaf::create_in(&hierarchy, &name, limits).is_ok();
@@ -214,7 +214,7 @@ pub fn probe() -> Result<Support, CgroupError> {
 ///
 /// # Errors
 /// Names the limit that is not held.
-pub fn confirm(pid: Pid, limits: &Limits) -> Result<(), CgroupError> {
+pub fn confirm(pid: Pid, limits: &GroupLimits) -> Result<(), CgroupError> {
     let groups = Hierarchy::of(pid).map_err(CgroupError::Detect)?;
     limits.controllers().iter().try_for_each(|controller| {
         let directory = GroupDirectory::of(&groups, *controller);
@@ -261,7 +261,7 @@ impl Leaf {
     ///
     /// # Errors
     /// Fails if a limit has no controller, the directory cannot be made, or a limit does not hold.
-    pub fn create(name: &str, limits: &Limits) -> Result<Self, CgroupError> {
+    pub fn create(name: &str, limits: &GroupLimits) -> Result<Self, CgroupError> {
         let hierarchy = Hierarchy::detect().map_err(CgroupError::Detect)?;
         Self::create_in(&hierarchy, name, limits)
     }
@@ -270,7 +270,7 @@ impl Leaf {
     ///
     /// # Errors
     /// As [`Leaf::create`].
-    pub fn create_in(hierarchy: &Hierarchy, name: &str, limits: &Limits) -> Result<Self, CgroupError> {
+    pub fn create_in(hierarchy: &Hierarchy, name: &str, limits: &GroupLimits) -> Result<Self, CgroupError> {
         if name.is_empty() || name.starts_with('.') || name.contains('/') {
             return Err(CgroupError::Name { name: name.to_owned() });
         }
@@ -290,7 +290,7 @@ impl Leaf {
     ///
     /// # Errors
     /// Fails without `/proc`, or if the prefix is empty: every group of the machine would match.
-    pub fn existing(prefix: &str) -> Result<Vec<Found>, CgroupError> {
+    pub fn existing(prefix: &str) -> Result<Vec<FoundLeaf>, CgroupError> {
         if prefix.is_empty() {
             return Err(CgroupError::Name { name: prefix.to_owned() });
         }
@@ -299,7 +299,7 @@ impl Leaf {
         for (name, directory) in tree::find(&hierarchy, prefix) {
             found.entry(name).or_default().push(directory);
         }
-        Ok(found.into_iter().map(|(name, directories)| Found { name, directories }).collect())
+        Ok(found.into_iter().map(|(name, directories)| FoundLeaf { name, directories }).collect())
     }
 
     /// Moves a process into the leaf; its future children are born there.
@@ -316,7 +316,7 @@ impl Leaf {
     ///
     /// # Errors
     /// Names the group that the process is not in, or the limit that is not held.
-    pub fn confirm(&self, pid: Pid, limits: &Limits) -> Result<(), CgroupError> {
+    pub fn confirm(&self, pid: Pid, limits: &GroupLimits) -> Result<(), CgroupError> {
         let groups = Hierarchy::of(pid).map_err(CgroupError::Detect)?;
         self.directories.iter().try_for_each(|directory| {
             directory.encloses(pid, &groups)?;
@@ -328,8 +328,8 @@ impl Leaf {
     ///
     /// # Errors
     /// Fails if a file of the leaf cannot be read.
-    pub fn limits(&self) -> Result<Limits, CgroupError> {
-        let mut limits = Limits::NONE;
+    pub fn limits(&self) -> Result<GroupLimits, CgroupError> {
+        let mut limits = GroupLimits::NONE;
         self.directories.iter().try_for_each(|directory| directory.read_limits(&mut limits))?;
         Ok(limits)
     }

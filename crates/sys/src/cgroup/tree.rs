@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use super::{CgroupError, Controller, Hierarchy, Limit, Limits};
+use super::{CgroupError, Controller, GroupLimits, Hierarchy, Limit};
 
 /// The period in which a processor quota counts.
 const PERIOD_MICROSECONDS: u64 = 100_000;
@@ -125,7 +125,7 @@ impl GroupDirectory {
         &self.path
     }
 
-    pub(super) fn limit(&self, limits: &Limits) -> Result<(), CgroupError> {
+    pub(super) fn limit(&self, limits: &GroupLimits) -> Result<(), CgroupError> {
         for (file, value) in self.settings(limits) {
             self.write(file, &value)?;
         }
@@ -133,7 +133,7 @@ impl GroupDirectory {
     }
 
     /// Whether the kernel gives back what was asked for.
-    pub(super) fn holds(&self, limits: &Limits) -> Result<(), CgroupError> {
+    pub(super) fn holds(&self, limits: &GroupLimits) -> Result<(), CgroupError> {
         for (file, asked) in self.settings(limits) {
             let held = self.read(file)?;
             if held != asked {
@@ -156,8 +156,8 @@ impl GroupDirectory {
     }
 
     /// The files to write, in order.
-    fn settings(&self, limits: &Limits) -> Vec<(&'static str, String)> {
-        let Limits { memory, swap, pids, cpu_percent } = *limits;
+    fn settings(&self, limits: &GroupLimits) -> Vec<(&'static str, String)> {
+        let GroupLimits { memory, swap, pids, cpu_percent } = *limits;
         let mut settings = Vec::new();
         let mut set = |file, limit: Limit, value: fn(u64) -> String| {
             if let Limit::AtMost(bound) = limit {
@@ -186,7 +186,7 @@ impl GroupDirectory {
         settings
     }
 
-    pub(super) fn read_limits(&self, limits: &mut Limits) -> Result<(), CgroupError> {
+    pub(super) fn read_limits(&self, limits: &mut GroupLimits) -> Result<(), CgroupError> {
         let bytes = |file| self.read(file).map(|text| bound(&text));
         match &self.version {
             Version::V1(Controller::Memory) => {

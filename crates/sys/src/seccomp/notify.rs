@@ -1,7 +1,7 @@
 //! Calls that wait for an answer: a filter hands them to the process that has its listener.
 //!
 //! That process reads the caller's memory and may act in its place. Another thread of the caller can change what was read a
-//! moment later, so a call may go on as it is ([`Answer::Continue`]) only where no arguments of it could do harm.
+//! moment later, so a call may go on as it is ([`NotifyResponse::Continue`]) only where no arguments of it could do harm.
 //!
 //! A caller that is waiting takes no signal but a deadly one (since Linux 5.19): otherwise a handler would make it
 //! repeat a call that has been carried out.
@@ -70,7 +70,7 @@ pub struct Call {
 
 /// The answer to a call that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum NotifyResponse {
     /// The kernel carries it out. Its arguments may have changed since they were read.
     Continue,
     /// It returns this value, and the kernel does not carry it out.
@@ -81,9 +81,9 @@ pub enum Answer {
 
 /// Where the calls of a filter arrive.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct NotifyListener(OwnedFd);
 
-impl AsFd for Listener {
+impl AsFd for NotifyListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -94,14 +94,14 @@ impl Filter {
     ///
     /// # Errors
     /// Fails on a kernel before 5.19, and in a process whose filters have a listener already.
-    pub fn install_listener(&self) -> Result<Listener, SeccompError> {
+    pub fn install_listener(&self) -> Result<NotifyListener, SeccompError> {
         let (last, others) = self.programs.split_last().ok_or(SeccompError::Install(Errno::INVAL))?;
         for program in others {
             super::install(program, 0)?;
         }
         let number = super::install(last, NEW_LISTENER | WAIT_KILLABLE)? as i32;
         // SAFETY: the kernel has just opened the descriptor for this call, so nothing else owns it.
-        let listener = Listener(unsafe { OwnedFd::from_raw_fd(number) });
+        let listener = NotifyListener(unsafe { OwnedFd::from_raw_fd(number) });
         listener.wake_at_once();
         Ok(listener)
     }
@@ -122,7 +122,7 @@ pub fn is_available() -> bool {
     crate::raw::check(answer) == Err(Errno::FAULT)
 }
 
-impl Listener {
+impl NotifyListener {
     /// Asks the kernel to run the caller at once when it is answered. Older kernels refuse, and are slower.
     fn wake_at_once(&self) {
         // SAFETY: the argument is a number, and the call touches no memory of ours.
@@ -160,11 +160,11 @@ impl Listener {
     ///
     /// # Errors
     /// `ENOENT` where the caller was ended.
-    pub fn answer(&self, call: &Call, answer: Answer) -> Result<(), Errno> {
+    pub fn answer(&self, call: &Call, answer: NotifyResponse) -> Result<(), Errno> {
         let (value, error, flags) = match answer {
-            Answer::Continue => (0, 0, LET_CONTINUE),
-            Answer::Value(value) => (value, 0, 0),
-            Answer::Error(errno) => (0, -errno.raw_os_error(), 0),
+            NotifyResponse::Continue => (0, 0, LET_CONTINUE),
+            NotifyResponse::Value(value) => (value, 0, 0),
+            NotifyResponse::Error(errno) => (0, -errno.raw_os_error(), 0),
         };
         let mut response = Response { id: call.id, value, error, flags };
         self.control(SEND, &raw mut response)

@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible_name};
 use belljar_runner::changes::{
-    ApplyMode, BranchRequest, Branched, Consent, KeptChanges, KeptLayer, KeptRepository, NewBranch,
+    ApplyConsent, ApplyMode, BranchRequest, Branched, KeptChanges, KeptLayer, KeptRepository, NewBranch,
     bad_branch, short_ref,
 };
 use serde_json::json;
@@ -29,7 +29,7 @@ pub fn check(name: &OsStr) -> Result<(), CliError> {
 pub struct AsBranch<'a> {
     pub name: &'a OsStr,
     pub naming: Naming<'a>,
-    pub consent: Consent,
+    pub consent: ApplyConsent,
     pub mode: ApplyMode,
     pub options: &'a Options,
 }

@@ -4,7 +4,7 @@ use super::branch::proposed;
 use super::{is_conflict, is_of_git, needs_yes, overlaps};
 use crate::cmd::changes::Options;
 use crate::output::Output;
-use belljar_runner::changes::{Applied, KeptChanges, Refused, RefusedBecause};
+use belljar_runner::changes::{Applied, KeptChanges, RefusedBecause, RefusedChange};
 
 /// An agent can move any number of refs.
 const PROPOSALS: usize = 3;
@@ -17,7 +17,7 @@ pub fn print(done: &Applied, found: &KeptChanges, options: &Options, output: &Ou
         let diff = options.command("diff");
         output.say(&format!("  hint: look at them with `{diff}`, then name each: `{apply} --allow PATH`"));
     }
-    let is_file = |refused: &&Refused| {
+    let is_file = |refused: &&RefusedChange| {
         let changed = matches!(refused.why, RefusedBecause::ChangedSince | RefusedBecause::Unmerged { .. });
         changed && !is_of_git(found, &refused.path)
     };

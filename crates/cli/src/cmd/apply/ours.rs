@@ -6,8 +6,8 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::changes::{
-    ApplyMode, ApplyRequest, Consent, EntryKind, KeptChanges, KeptLayer, OnConflict, Refused, RefusedBecause,
-    Selection,
+    ApplyConsent, ApplyMode, ApplyRequest, ChangeSelection, EntryKind, KeptChanges, KeptLayer, OnConflict,
+    RefusedBecause, RefusedChange,
 };
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// Drops the agent's version where the user has another, and nothing else.
 pub struct Ours<'a> {
     pub found: &'a KeptChanges,
-    pub selection: &'a Selection,
+    pub selection: &'a ChangeSelection,
     pub mode: ApplyMode,
     pub options: &'a Options,
 }
@@ -26,7 +26,7 @@ impl Ours<'_> {
         let Self { found, selection, mode, options } = *self;
         // What else would stop them does not matter here.
         let to = found.files.iter().map(|change| change.path.clone()).collect();
-        let (consent, on_conflict) = (Consent { to, ..Consent::default() }, OnConflict::Merge);
+        let (consent, on_conflict) = (ApplyConsent { to, ..ApplyConsent::default() }, OnConflict::Merge);
         let request = ApplyRequest { selection, consent: &consent, on_conflict, mode: ApplyMode::DryRun };
         let (planned, _signal) = kept_layer.apply(&request)?;
         let conflicts = planned.refused.into_iter().filter(|refused| is_conflict(&refused.why));
@@ -39,8 +39,10 @@ impl Ours<'_> {
         // Commits without their index or their refs are of no use.
         let of_git = |path: &PathBuf| !found.files.iter().any(|change| change.path == *path);
         let (parts, ours): (BTreeSet<PathBuf>, BTreeSet<PathBuf>) = both.partition(of_git);
-        let mut refused: Vec<Refused> =
-            parts.into_iter().map(|path| Refused { path, why: RefusedBecause::PartOfCommits }).collect();
+        let mut refused: Vec<RefusedChange> = parts
+            .into_iter()
+            .map(|path| RefusedChange { path, why: RefusedBecause::PartOfCommits })
+            .collect();
         let files = found.files.iter().filter(|change| change.entry != EntryKind::Directory);
         let others = files.filter(|change| includes(selection, &change.path) && !ours.contains(&change.path));
         let others = others.count();
@@ -48,7 +50,7 @@ impl Ours<'_> {
             ApplyMode::DryRun => ours.into_iter().collect(),
             ApplyMode::Write if ours.is_empty() => Vec::new(),
             ApplyMode::Write => {
-                let done = kept_layer.discard(&Selection::Paths(ours))?;
+                let done = kept_layer.discard(&ChangeSelection::Paths(ours))?;
                 refused.extend(done.refused);
                 done.discarded
             }

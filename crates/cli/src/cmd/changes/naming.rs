@@ -3,7 +3,7 @@
 use super::{Options, shown};
 use crate::error::CliError;
 use belljar_contract::{AbsPath, ExitCode};
-use belljar_runner::changes::{KeptChanges, KeptLayer, KeptRepository, Presence, Selection};
+use belljar_runner::changes::{ChangeSelection, KeptChanges, KeptLayer, KeptRepository, Presence};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -17,11 +17,11 @@ pub struct Naming<'a> {
 
 impl Naming<'_> {
     /// All changes, or those that were named.
-    pub fn selection(&self, paths: &[PathBuf]) -> Result<Selection, CliError> {
+    pub fn selection(&self, paths: &[PathBuf]) -> Result<ChangeSelection, CliError> {
         if paths.is_empty() {
-            return Ok(Selection::All);
+            return Ok(ChangeSelection::All);
         }
-        Ok(Selection::Paths(paths.iter().map(|path| self.path(path)).collect::<Result<_, _>>()?))
+        Ok(ChangeSelection::Paths(paths.iter().map(|path| self.path(path)).collect::<Result<_, _>>()?))
     }
 
     /// The project's own repository.
@@ -101,11 +101,11 @@ impl Naming<'_> {
     }
 
     /// Whether a repository is meant by a selection.
-    pub fn includes(selection: &Selection, repository: &KeptRepository) -> bool {
+    pub fn includes(selection: &ChangeSelection, repository: &KeptRepository) -> bool {
         let KeptRepository { path, git, .. } = repository;
         match selection {
-            Selection::All => true,
-            Selection::Paths(paths) => paths
+            ChangeSelection::All => true,
+            ChangeSelection::Paths(paths) => paths
                 .iter()
                 .any(|named| named.starts_with(git) || git.starts_with(named) || path.starts_with(named)),
         }

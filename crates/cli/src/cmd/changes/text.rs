@@ -4,7 +4,7 @@ use super::{Options, shown};
 use belljar_contract::visible;
 use belljar_runner::changes::{
     BothChanged, BranchUse, Carried, Change, ChangeKind, Class, KeptRepository, Presence, RefChange,
-    RefValue, Refused, RefusedBecause, RepositoryChanges, Unmerged, short_ref,
+    RefValue, RefusedBecause, RefusedChange, RepositoryChanges, Unmerged, short_ref,
 };
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -193,7 +193,7 @@ pub fn both_line(both: &BothChanged) -> String {
     }
 }
 
-pub fn reason(refused: &Refused, options: &Options) -> String {
+pub fn reason(refused: &RefusedChange, options: &Options) -> String {
     match &refused.why {
         RefusedBecause::Carries { paths, unread } => {
             let first: Vec<String> = paths.iter().take(3).map(carried_line).collect();

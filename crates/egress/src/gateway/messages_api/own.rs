@@ -8,7 +8,7 @@ use hyper::{HeaderMap, Method, Uri};
 use serde_json::Value;
 
 use super::names::VERSION_HEADER;
-use crate::gateway::answer::{Answer, GatewayRequest, HangUp};
+use crate::gateway::answer::{GatewayRequest, HangUp, Responder};
 
 /// Limit for the response, which should be a few words.
 const LONGEST: usize = 1 << 20;
@@ -31,7 +31,7 @@ pub enum OwnRequestError {
 ///
 /// # Errors
 /// When the response has no such text.
-pub async fn ask(answer: &dyn Answer, request: &Value) -> Result<String, OwnRequestError> {
+pub async fn ask(answer: &dyn Responder, request: &Value) -> Result<String, OwnRequestError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let version = HeaderName::from_static(VERSION_HEADER);

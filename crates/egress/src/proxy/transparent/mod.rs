@@ -7,7 +7,7 @@ mod dns;
 
 use super::client::Client;
 use super::gate::RequestDetails;
-use super::refusal::{Refusal, RefusedTarget};
+use super::refusal::{ProxyRefusal, RefusedTarget};
 use super::tunnel::{self, TunnelProtocol};
 use super::{ProxyError, ProxyState, adopt};
 use addresses::AddressMap;
@@ -116,6 +116,6 @@ fn log_refused_lookup(shared: &ProxyState, name: HostName) {
         Err(denial) => denial,
     };
     let (target, reason) = (RefusedTarget::Destination(destination), EgressRefusal::from(denial.reason));
-    let refusal = Refusal { way: EgressWay::Lookup, target, address: None, rule: denial.rule, reason };
+    let refusal = ProxyRefusal { way: EgressWay::Lookup, target, address: None, rule: denial.rule, reason };
     shared.gate.refused(refusal, RequestDetails::default());
 }

@@ -12,7 +12,7 @@ use belljar_sys::fds;
 use belljar_sys::message;
 use belljar_sys::mounts::Identity;
 use belljar_sys::process::{OwnedChild, Prepare};
-use belljar_sys::spawn::{Program, SpawnError, Stream, Terminal};
+use belljar_sys::spawn::{ControllingTerminal, Program, SpawnError, Stream};
 use rustix::process::Pid;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
@@ -186,7 +186,7 @@ fn start(argv: &[Vec<u8>], kept: Vec<OwnedFd>) -> Result<(OwnedChild, File), Lau
         directory: c"/",
         stdio: [Stream::From(null.as_fd()), Stream::From(null.as_fd()), Stream::From(theirs.as_fd())],
         keeps: &borrowed,
-        terminal: Terminal::Absent,
+        terminal: ControllingTerminal::Absent,
         limits: &[],
         umask: UMASK,
     };

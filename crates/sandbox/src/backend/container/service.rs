@@ -4,7 +4,7 @@
 use super::engine::{Engine, EnginePlaces, ServiceEnd};
 use super::error::EngineError;
 use belljar_contract::AbsPath;
-use belljar_sys::cgroup::{Hierarchy, Mode};
+use belljar_sys::cgroup::{CgroupMode, Hierarchy};
 use belljar_sys::process::Prepare;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FlockOperation;
@@ -142,7 +142,7 @@ fn settings(places: &EnginePlaces) -> Option<String> {
     if places.variable("CONTAINERS_CONF").is_some() {
         return None;
     }
-    let hybrid = Hierarchy::detect().is_ok_and(|found| found.mode() == Mode::Hybrid);
+    let hybrid = Hierarchy::detect().is_ok_and(|found| found.mode() == CgroupMode::Hybrid);
     // crun refuses groups of both versions at once, runc does not mind.
     let runtime =
         places.runc.as_ref().filter(|_| hybrid).map(

@@ -9,7 +9,7 @@ use belljar_contract::{
 use belljar_sys::fds;
 use belljar_sys::process::{self, Ended, Target};
 use belljar_sys::pty::Pair;
-use belljar_sys::spawn::{self, Program, SpawnError, SpawnStep, Stream, Terminal};
+use belljar_sys::spawn::{self, ControllingTerminal, Program, SpawnError, SpawnStep, Stream};
 use rustix::fs::FlockOperation;
 use rustix::process::{Pid, Signal};
 use std::ffi::CString;
@@ -290,8 +290,8 @@ fn spawn(spec: &GuestSpec, streams: &[OwnedFd; 3]) -> Result<Pid, NotStarted> {
         stdio: streams.each_ref().map(|stream| Stream::From(stream.as_fd())),
         keeps: &[],
         terminal: match spec.terminal {
-            GuestTerminal::Absent => Terminal::Absent,
-            GuestTerminal::Own => Terminal::Stdin,
+            GuestTerminal::Absent => ControllingTerminal::Absent,
+            GuestTerminal::Own => ControllingTerminal::Stdin,
         },
         limits: &[],
         umask: spec.umask,

@@ -5,7 +5,7 @@
 //! empty directories around the project, cannot be written.
 
 use super::{etc, guest_inside, listeners};
-use crate::backend::{Lowering, Machine, SystemEntry};
+use crate::backend::{Lowering, MachineFacts, SystemEntry};
 use belljar_contract::{
     AbsPath, Access, BindSource, FileContent, Mount, MountSource, Plan, RootPart, SyntheticAddresses,
     Workload, WorkspaceMode,
@@ -112,7 +112,7 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
 }
 
 /// Whether a mount is that of the project's repository, whose changes are kept with those of the project.
-fn is_repository(path: &AbsPath, mount: &Mount, machine: &Machine) -> bool {
+fn is_repository(path: &AbsPath, mount: &Mount, machine: &MachineFacts) -> bool {
     let repository = machine.kept.as_ref().and_then(|kept| kept.repository.as_ref());
     repository == Some(path) && mount.target == *path && mount.access == Access::ReadWrite
 }

@@ -24,7 +24,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_sys::beneath::{Directory, Kind};
+use belljar_sys::beneath::{Directory, InodeKind};
 
 pub use branch_name::bad_branch;
 pub(crate) use history::ClassContext;
@@ -226,7 +226,7 @@ impl GitFiles for PlainFiles<'_> {
         read_in(self.0, path, limit)
     }
 
-    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, Kind)>, belljar_sys::Errno> {
+    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, InodeKind)>, belljar_sys::Errno> {
         list_in(self.0, path)
     }
 }
@@ -250,7 +250,7 @@ pub(crate) fn read_in(
     if bytes.len() as u64 > limit { Err(Errno::FBIG) } else { Ok(Some(bytes)) }
 }
 
-pub(crate) fn list_in(top: &Directory, path: &Path) -> Result<Vec<(PathBuf, Kind)>, belljar_sys::Errno> {
+pub(crate) fn list_in(top: &Directory, path: &Path) -> Result<Vec<(PathBuf, InodeKind)>, belljar_sys::Errno> {
     use belljar_sys::Errno;
     let directory = match top.directory(path) {
         Err(Errno::NOENT) => return Ok(Vec::new()),

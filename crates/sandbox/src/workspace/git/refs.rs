@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest::{Context, SHA256};
 use belljar_class::{LARGEST_CONFIG, git_settings};
 use belljar_sys::Errno;
-use belljar_sys::beneath::Kind;
+use belljar_sys::beneath::InodeKind;
 
 use super::object::ObjectId;
 
@@ -33,7 +33,7 @@ pub(crate) trait GitFiles {
     /// A regular file, up to a limit; `None` where there is none. Anything else in its place is an error.
     fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Errno>;
     /// The entries of a directory; none if it does not exist. Anything else in its place is an error.
-    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, Kind)>, Errno>;
+    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, InodeKind)>, Errno>;
 }
 
 /// The value of a ref.
@@ -154,8 +154,8 @@ impl Refs {
         };
         for (path, kind) in entries.into_iter().take(MOST_WORKTREES + 1) {
             match kind {
-                Kind::Directory if tops.len() <= MOST_WORKTREES => tops.push(path),
-                Kind::File => {}
+                InodeKind::Directory if tops.len() <= MOST_WORKTREES => tops.push(path),
+                InodeKind::File => {}
                 _ => self.miss(path.as_os_str().as_bytes()),
             }
         }
@@ -176,7 +176,7 @@ impl Refs {
             };
             for (path, kind) in entries {
                 match kind {
-                    Kind::Directory => pending.push(path),
+                    InodeKind::Directory => pending.push(path),
                     _ if is_lock(&path) => {}
                     _ => self.one(files, &path, path.as_os_str().as_bytes()),
                 }
@@ -333,8 +333,8 @@ fn storage(files: &dyn GitFiles, tops: &[PathBuf]) -> Option<Vec<u8>> {
         while let Some(directory) = pending.pop() {
             for (path, kind) in files.list(&directory).ok()? {
                 match kind {
-                    Kind::Directory if path.iter().count() <= DEEPEST => pending.push(path),
-                    Kind::Directory => return None,
+                    InodeKind::Directory if path.iter().count() <= DEEPEST => pending.push(path),
+                    InodeKind::Directory => return None,
                     _ if is_lock(&path) => {}
                     _ => _ = paths.insert(path),
                 }

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use belljar_class::{Class, EntryKind, classify_in};
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Kind, Status};
+use belljar_sys::beneath::{InodeKind, Status};
 
 use super::apply::{
-    Applied, ApplyMode, ApplyRequest, OnConflict, Refused, RefusedBecause, emptied, failed, place_failed,
-    removes, way_to,
+    Applied, ApplyMode, ApplyRequest, OnConflict, RefusedBecause, RefusedChange, emptied, failed,
+    place_failed, removes, way_to,
 };
 use super::changes::{Change, ChangeKind, compare};
 use super::discard::{forget, forget_deletion};
@@ -131,7 +131,7 @@ type Forget = fn(&Layers, &Path) -> Result<(), Errno>;
 
 impl Applying<'_> {
     fn refuse(&mut self, path: &Path, why: RefusedBecause) {
-        self.out.refused.push(Refused { path: path.to_owned(), why });
+        self.out.refused.push(RefusedChange { path: path.to_owned(), why });
     }
 
     /// The changes that may be made, looked at before anything is written.
@@ -299,7 +299,7 @@ impl Applying<'_> {
 
     fn remove(&self, path: &Path, placing: &Placing<'_>, before: &Status) -> Result<(), RefusedBecause> {
         let removed = match before.kind {
-            Kind::Directory => placing.remove_directory(),
+            InodeKind::Directory => placing.remove_directory(),
             _ => placing.remove(&self.expected(path, Some(*before))),
         };
         removed.map_err(place_failed)
@@ -316,10 +316,10 @@ impl Applying<'_> {
         }
         let (upper, name) = self.layers.upper.parent(path).map_err(failed)?;
         let above = upper.status(name).map_err(failed)?;
-        let directory_involved =
-            above.kind == Kind::Directory || before.is_some_and(|before| before.kind == Kind::Directory);
+        let directory_involved = above.kind == InodeKind::Directory
+            || before.is_some_and(|before| before.kind == InodeKind::Directory);
         if change.kind == ChangeKind::ModeChanged {
-            if above.kind == Kind::Directory {
+            if above.kind == InodeKind::Directory {
                 self.modes.push((path.clone(), above));
                 return Ok(());
             }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_class::{Class, EntryKind};
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Kind, Status};
+use belljar_sys::beneath::{InodeKind, Status};
 
 use super::changes::{Change, ChangeKind};
 use super::layers::Layers;
@@ -16,32 +16,32 @@ use crate::workspace::place::PlaceError;
 
 /// The changes to apply or discard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Selection {
+pub enum ChangeSelection {
     /// All of them.
     All,
     /// These and what lies below them.
     Paths(BTreeSet<PathBuf>),
 }
 
-impl Selection {
+impl ChangeSelection {
     pub(super) fn includes(&self, path: &Path) -> bool {
         match self {
-            Selection::All => true,
-            Selection::Paths(paths) => path.ancestors().any(|above| paths.contains(above)),
+            ChangeSelection::All => true,
+            ChangeSelection::Paths(paths) => path.ancestors().any(|above| paths.contains(above)),
         }
     }
 }
 
 /// The changes that somebody said yes to by name, beyond ordinary ones. Nothing is meant by a directory but itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Consent {
+pub struct ApplyConsent {
     /// The paths.
     pub to: BTreeSet<PathBuf>,
     /// What to do where the project changed, for these paths and what lies below them.
     pub taken: BTreeMap<PathBuf, OnConflict>,
 }
 
-impl Consent {
+impl ApplyConsent {
     pub(super) fn covers(&self, change: &Change) -> bool {
         match (&change.class, &change.entry) {
             (Class::Ordinary, _) => true,
@@ -79,9 +79,9 @@ pub enum ApplyMode {
 #[derive(Debug, Clone)]
 pub struct ApplyRequest<'request> {
     /// Which changes.
-    pub selection: &'request Selection,
+    pub selection: &'request ChangeSelection,
     /// What was said yes to.
-    pub consent: &'request Consent,
+    pub consent: &'request ApplyConsent,
     /// What to do where the project changed.
     pub on_conflict: OnConflict,
     /// Whether anything is written.
@@ -98,7 +98,7 @@ impl ApplyRequest<'_> {
 
 /// A change that was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedChange {
     /// The path of the change.
     pub path: PathBuf,
     /// The reason.
@@ -218,7 +218,7 @@ pub struct Applied {
     /// Those of them that were merged with the user's own.
     pub merged: Vec<PathBuf>,
     /// Changes that were not written.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedChange>,
     /// Repositories whose commits, refs and index were written.
     pub repositories: BTreeSet<PathBuf>,
     /// Whether it was asked to stop; what was not tried by then is in neither list.
@@ -257,8 +257,8 @@ pub(super) fn way_to(
     above.reverse();
     for above in above.into_iter().filter(|above| !made(above)) {
         match layers.lower.status(above).map_err(failed)?.map(|now| now.kind) {
-            Some(Kind::Directory) => {}
-            Some(Kind::Symlink) => return Err(RefusedBecause::LinkAbove { link: above.to_owned() }),
+            Some(InodeKind::Directory) => {}
+            Some(InodeKind::Symlink) => return Err(RefusedBecause::LinkAbove { link: above.to_owned() }),
             Some(_) | None => return Err(RefusedBecause::NeedsParent { parent: above.to_owned() }),
         }
     }
@@ -272,7 +272,7 @@ pub(super) fn emptied(
     before: Option<&Status>,
     going: &BTreeSet<PathBuf>,
 ) -> Result<bool, Errno> {
-    if before.is_none_or(|before| before.kind != Kind::Directory) {
+    if before.is_none_or(|before| before.kind != InodeKind::Directory) {
         return Ok(true);
     }
     let mut emptied = true;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_class::{Class, EntryKind, classify_in};
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Status, Time};
+use belljar_sys::beneath::{Directory, InodeKind, Status, Time};
 
 use super::layers::{Layers, is_opaque, is_whiteout};
 use super::{LayersError, Overlay};
@@ -147,13 +147,14 @@ impl Comparison<'_> {
             Some(below) if below.kind != above.kind => Some(ChangeKind::TypeChanged),
             Some(below) => self.same_kind(upper, name, path, &above, below, &entry)?,
         };
-        if below.is_some_and(|below| below.kind == Kind::Directory) && above.kind != Kind::Directory {
+        if below.is_some_and(|below| below.kind == InodeKind::Directory) && above.kind != InodeKind::Directory
+        {
             self.deleted_but(path, &BTreeSet::new(), above.born)?;
         }
         if let Some(kind) = kind {
             self.push(path, kind, entry, &above, above.born);
         }
-        if above.kind != Kind::Directory {
+        if above.kind != InodeKind::Directory {
             return Ok(None);
         }
         let directory = upper.passage(Path::new(name)).map_err(refused)?;
@@ -212,7 +213,7 @@ impl Comparison<'_> {
         let mut pending = vec![path.to_owned()];
         while let Some(path) = pending.pop() {
             let Some(status) = self.layers.lower.status(&path).map_err(refused)? else { continue };
-            let is_directory = status.kind == Kind::Directory;
+            let is_directory = status.kind == InodeKind::Directory;
             if is_directory {
                 let directory = self.layers.lower.root().directory(&path).map_err(refused)?;
                 pending.extend(names(&directory).map_err(refused)?.iter().map(|name| path.join(name)));
@@ -226,7 +227,7 @@ impl Comparison<'_> {
 
     fn push(&mut self, path: &Path, kind: ChangeKind, entry: EntryKind, status: &Status, born: Option<Time>) {
         let class = classify_in(path, &entry, self.layers);
-        let size = if status.kind == Kind::Directory { 0 } else { status.size };
+        let size = if status.kind == InodeKind::Directory { 0 } else { status.size };
         self.out.changes.push(Change { path: path.to_owned(), kind, entry, class, size, born });
     }
 }

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Status, is_superuser};
+use belljar_sys::beneath::{Directory, InodeKind, Status, is_superuser};
 use belljar_sys::mounts::share_or_copy;
 
 use super::starts::Starts;
@@ -36,7 +36,7 @@ struct CopyMark {
 
 impl From<&Status> for CopyMark {
     fn from(status: &Status) -> Self {
-        let is_directory = status.kind == Kind::Directory;
+        let is_directory = status.kind == InodeKind::Directory;
         let (inode, changed) = (status.identity.inode, status.changed);
         // The times of a directory move with its entries.
         if is_directory {
@@ -179,7 +179,7 @@ fn listed(top: &Path) -> Result<Baseline, Errno> {
         directory.entries(|name, _kind| names.push(name.to_owned()))?;
         for name in names {
             let (at, status) = (path.join(&name), directory.status(&name)?);
-            if status.kind == Kind::Directory {
+            if status.kind == InodeKind::Directory {
                 pending.push(at.clone());
             }
             out.insert(at, CopyMark::from(&status));
@@ -237,7 +237,7 @@ impl Taking {
             let status = directory.status(&name)?;
             let known = baseline.get(&at) == Some(&CopyMark::from(&status));
             match status.kind {
-                Kind::Directory => {
+                InodeKind::Directory => {
                     // The run may have closed it to us; it is our copy.
                     if status.mode & 0o700 != 0o700 {
                         directory.set_mode(&name, status.mode | 0o700)?;
@@ -248,13 +248,17 @@ impl Taking {
                     }
                     pending.push(at.clone());
                 }
-                Kind::File | Kind::Symlink => {
+                InodeKind::File | InodeKind::Symlink => {
                     if !known {
                         self.take(&directory, &name, &at, &status)?;
                     }
                 }
                 // They hold nothing and are never applied. A pipe stands for each, so that it is shown.
-                Kind::Fifo | Kind::Socket | Kind::CharacterDevice | Kind::BlockDevice | Kind::Unknown => {
+                InodeKind::Fifo
+                | InodeKind::Socket
+                | InodeKind::CharacterDevice
+                | InodeKind::BlockDevice
+                | InodeKind::Unknown => {
                     if !known {
                         self.parent(&at)?.make_pipe(&name)?;
                     }
@@ -289,7 +293,7 @@ impl Taking {
 
     fn take(&mut self, from: &Directory, name: &OsStr, path: &Path, status: &Status) -> Result<(), Errno> {
         let to = self.parent(path)?;
-        if status.kind == Kind::Symlink {
+        if status.kind == InodeKind::Symlink {
             to.make_symlink(&from.link_target(name)?, name)?;
             if is_superuser() {
                 to.set_owner(name, status.owner, status.group)?;

@@ -5,10 +5,10 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Onto};
+use belljar_sys::beneath::{Directory, InodeKind, Onto};
 use belljar_sys::overlay::{OPAQUE, OPAQUE_TRUSTED, OPAQUE_VALUE};
 
-use super::apply::{Refused, RefusedBecause, Selection};
+use super::apply::{ChangeSelection, RefusedBecause, RefusedChange};
 use super::changes::{Change, ChangeKind, compare, same_content};
 use super::layers::{Layers, is_opaque, is_whiteout};
 use super::{LayersError, Overlay, make_private};
@@ -22,7 +22,7 @@ pub struct Discarded {
     /// Changes that were removed.
     pub discarded: Vec<PathBuf>,
     /// Changes that could not be removed.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedChange>,
 }
 
 impl Overlay {
@@ -30,14 +30,14 @@ impl Overlay {
     ///
     /// # Errors
     /// Fails if a layer cannot be opened, or, when all is dropped, emptied.
-    pub fn discard(&self, selection: &Selection) -> Result<Discarded, LayersError> {
+    pub fn discard(&self, selection: &ChangeSelection) -> Result<Discarded, LayersError> {
         self.make_directories()?;
         let layers = self.open()?;
         let all = compare(&layers);
         let trash_path = self.trash();
         let trash = Directory::open(&trash_path)
             .map_err(|cause| LayersError::Open { path: trash_path.clone(), cause })?;
-        if *selection == Selection::All {
+        if *selection == ChangeSelection::All {
             // At once, so that a part of the changes is never taken for all of them.
             let path = self.upper();
             // A discard that was killed may have left its directory.
@@ -67,7 +67,7 @@ impl Overlay {
                 Ok(()) => out.discarded.push(path),
                 Err(cause) => {
                     let why = RefusedBecause::Failed { errno: cause.raw_os_error() };
-                    out.refused.push(Refused { path, why });
+                    out.refused.push(RefusedChange { path, why });
                 }
             }
         }
@@ -76,7 +76,7 @@ impl Overlay {
                 Ok(()) => out.discarded.push(change.path),
                 Err(cause) => {
                     let why = RefusedBecause::Failed { errno: cause.raw_os_error() };
-                    out.refused.push(Refused { path: change.path, why });
+                    out.refused.push(RefusedChange { path: change.path, why });
                 }
             }
         }
@@ -98,7 +98,7 @@ pub(super) fn clear(path: &Path) -> Result<(), LayersError> {
 fn discard_one(layers: &Layers, trash: &Directory, change: &Change) -> Result<(), Errno> {
     let path = &change.path;
     let directory_mode = match layers.lower.status(path)? {
-        Some(below) if below.kind == Kind::Directory => Some(below.mode),
+        Some(below) if below.kind == InodeKind::Directory => Some(below.mode),
         Some(_) | None => None,
     };
     match (change.kind, directory_mode) {
@@ -169,7 +169,7 @@ fn uncover_deleted(layers: &Layers, directory: &Path) -> Result<(), Errno> {
     while let Some(path) = pending.pop() {
         let Some((parent, name)) = present(&layers.upper, &path)? else { continue };
         match parent.status_if_present(name)? {
-            Some(status) if status.kind == Kind::Directory => {}
+            Some(status) if status.kind == InodeKind::Directory => {}
             Some(status) if is_whiteout(&status) => {
                 show_below(layers, path.parent().unwrap_or(Path::new("")))?;
                 opened(&parent, || absent_is_fine(parent.remove(name)))?;
@@ -189,7 +189,7 @@ fn remove(upper: &Tree, trash: &Directory, path: &Path) -> Result<(), Errno> {
     // It may have gone with a directory above it.
     let Some((parent, name)) = present(upper, path)? else { return Ok(()) };
     let Some(status) = parent.status_if_present(name)? else { return Ok(()) };
-    if status.kind != Kind::Directory {
+    if status.kind != InodeKind::Directory {
         return opened(&parent, || absent_is_fine(parent.remove(name)));
     }
     // Only a directory that its owner may write can change its parent.
@@ -211,7 +211,7 @@ pub(super) fn forget(layers: &Layers, path: &Path) -> Result<(), Errno> {
     let Some((parent, name)) = present(&layers.upper, path)? else { return Ok(()) };
     match parent.status_if_present(name)? {
         None => Ok(()),
-        Some(status) if status.kind == Kind::Directory => {
+        Some(status) if status.kind == InodeKind::Directory => {
             show_below(layers, path)?;
             // A directory that is not empty has changes left to apply or discard.
             match opened(&parent, || parent.remove_directory(name)) {
@@ -232,8 +232,8 @@ pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
         // A directory that cannot be opened may hold changes.
         let Ok(directory) = layers.upper.root().directory(&path) else { continue };
         directory.entries(|name, kind| match kind {
-            Kind::Directory => pending.push(path.join(name)),
-            Kind::File => files.push(path.join(name)),
+            InodeKind::Directory => pending.push(path.join(name)),
+            InodeKind::File => files.push(path.join(name)),
             _ => left.push(path.join(name)),
         })?;
         // Where the project's own does not show, every file says something.
@@ -269,7 +269,7 @@ pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
         let (parent, name) = layers.upper.parent(path)?;
         let (above, below) = (parent.status(name)?, layers.lower.status(path)?);
         let says_nothing = below
-            .is_some_and(|below| below.kind == Kind::Directory && below.mode == above.mode)
+            .is_some_and(|below| below.kind == InodeKind::Directory && below.mode == above.mode)
             && !is_opaque(&layers.upper.root().passage(path)?)?;
         if says_nothing {
             match opened(&parent, || parent.remove_directory(name)) {
@@ -312,7 +312,7 @@ fn git_of_object<'path>(layers: &Layers, path: &'path Path) -> Option<&'path Pat
     path.ancestors().filter(|above| above.file_name() == Some(OsStr::new("objects"))).find_map(|objects| {
         let git = objects.parent()?;
         let refs = layers.lower.status(&git.join("refs")).ok()??;
-        (refs.kind == Kind::Directory).then_some(git)
+        (refs.kind == InodeKind::Directory).then_some(git)
     })
 }
 
@@ -358,7 +358,7 @@ fn show_below(layers: &Layers, directory: &Path) -> Result<(), Errno> {
             let made = parent.passage(Path::new(name))?;
             made.set_attribute(OPAQUE, OPAQUE_VALUE)?;
             made.set_own_mode(below.mode)?;
-        } else if above.kind != Kind::Directory {
+        } else if above.kind != InodeKind::Directory {
             return Err(Errno::NOTDIR);
         }
         name_by_name(layers, &path)?;
@@ -383,7 +383,7 @@ fn name_by_name(layers: &Layers, path: &Path) -> Result<(), Errno> {
     for (name, kind) in entries {
         match above.status_if_present(&name)? {
             None => opened(&above, || above.make_whiteout(&name))?,
-            Some(status) if status.kind == Kind::Directory && kind == Kind::Directory => {
+            Some(status) if status.kind == InodeKind::Directory && kind == InodeKind::Directory => {
                 let child = above.passage(Path::new(&name))?;
                 opened(&child, || child.set_attribute(OPAQUE, OPAQUE_VALUE))?;
             }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_class::GitSigns;
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Status, Time};
+use belljar_sys::beneath::{Directory, InodeKind, Status, Time};
 
 use super::Overlay;
 
@@ -115,7 +115,7 @@ impl Known {
             let read = directory.entries(|name, kind| {
                 looked_at += 1;
                 signs.see(name);
-                if kind == Kind::Directory {
+                if kind == InodeKind::Directory {
                     below.push(name.to_owned());
                 } else {
                     names.insert(name.to_owned());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_class::{Alias, GitSigns, TreeFacts};
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Status};
+use belljar_sys::beneath::{Directory, InodeKind, Status};
 use belljar_sys::overlay::{OPAQUE, OPAQUE_TRUSTED, OPAQUE_VALUE};
 
 use super::LayersError;
@@ -55,7 +55,7 @@ impl Layers {
     pub(super) fn read(&self, path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Errno> {
         match self.upper.status(path)? {
             Some(status) if is_whiteout(&status) => Ok(None),
-            Some(status) if status.kind == Kind::File => read_in(self.upper.root(), path, limit),
+            Some(status) if status.kind == InodeKind::File => read_in(self.upper.root(), path, limit),
             Some(_) => Err(Errno::INVAL),
             None if self.shows(path) => read_in(self.lower.root(), path, limit),
             None => self.no_link_above(path).map(|()| None),
@@ -65,7 +65,7 @@ impl Layers {
     /// Fails where git would follow a link of the agent's and find something that is not looked at.
     pub(super) fn no_link_above(&self, path: &Path) -> Result<(), Errno> {
         for above in path.ancestors().skip(1) {
-            if self.upper.status(above)?.is_some_and(|status| status.kind == Kind::Symlink) {
+            if self.upper.status(above)?.is_some_and(|status| status.kind == InodeKind::Symlink) {
                 return Err(Errno::LOOP);
             }
         }
@@ -103,7 +103,7 @@ impl Layers {
         let above = directory.parent().is_some_and(|parent| self.is_hidden(parent));
         let hidden = above
             || match self.upper.status(directory) {
-                Ok(Some(status)) if status.kind == Kind::Directory => {
+                Ok(Some(status)) if status.kind == InodeKind::Directory => {
                     let opened = self.upper.root().passage(directory);
                     opened.and_then(|directory| is_opaque(&directory)).unwrap_or(false)
                 }
@@ -145,7 +145,7 @@ impl TreeFacts for Layers {
 
     fn link_target(&self, path: &Path) -> Option<PathBuf> {
         match self.upper.status(path) {
-            Ok(Some(status)) if status.kind == Kind::Symlink => self.upper.link_target(path),
+            Ok(Some(status)) if status.kind == InodeKind::Symlink => self.upper.link_target(path),
             Ok(Some(_)) => None,
             Ok(None) | Err(_) if path.parent().is_some_and(|parent| self.is_hidden(parent)) => None,
             Ok(None) | Err(_) => self.lower.link_target(path),
@@ -163,7 +163,7 @@ impl TreeFacts for Layers {
 
 /// The mark for "deleted".
 pub(super) fn is_whiteout(status: &Status) -> bool {
-    status.kind == Kind::CharacterDevice && status.stands_for == (0, 0)
+    status.kind == InodeKind::CharacterDevice && status.stands_for == (0, 0)
 }
 
 /// Whether a directory of the upper layer hides what the project has there.

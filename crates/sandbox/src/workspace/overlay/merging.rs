@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use belljar_class::{Class, EntryKind};
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Kind, Status};
+use belljar_sys::beneath::{InodeKind, Status};
 
 use super::Overlay;
 use super::apply::{OnConflict, RefusedBecause, failed};
@@ -74,7 +74,7 @@ impl<'layers> Merging<'layers> {
         on_conflict: OnConflict,
     ) -> Result<Merged, RefusedBecause> {
         let unmerged = |why| RefusedBecause::Unmerged { why };
-        let both_files = change.entry == EntryKind::File && before.kind == Kind::File;
+        let both_files = change.entry == EntryKind::File && before.kind == InodeKind::File;
         if !both_files || change.kind == ChangeKind::Deleted {
             return Err(RefusedBecause::ChangedSince);
         }

@@ -32,7 +32,8 @@ use belljar_sys::beneath::{Directory, is_superuser};
 use belljar_sys::overlay::{OverlayError, OverlaySpec};
 
 pub use apply::{
-    Applied, ApplyMode, ApplyRequest, BranchUse, Consent, OnConflict, Refused, RefusedBecause, Selection,
+    Applied, ApplyConsent, ApplyMode, ApplyRequest, BranchUse, ChangeSelection, OnConflict, RefusedBecause,
+    RefusedChange,
 };
 pub use changes::{Change, ChangeKind, Changes};
 pub use discard::Discarded;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use belljar_class::{Class, EntryKind, TreeFacts};
-use belljar_sys::beneath::{Directory, Kind, Time};
+use belljar_sys::beneath::{Directory, InodeKind, Time};
 use belljar_sys::mounts::share_or_copy;
 
 use super::changes::{Change, ChangeKind};
@@ -212,7 +212,7 @@ impl Keeping<'_> {
         let lower = &self.layers.lower;
         let before = lower.status(&change.path).ok()??;
         let changed = self.bases.changed(change, &before) || self.bases.moved(lower, change).ok()?;
-        if changed || before.kind != Kind::File || before.size > LARGEST.min(room) {
+        if changed || before.kind != InodeKind::File || before.size > LARGEST.min(room) {
             return None;
         }
         let (parent, name) = lower.parent(&change.path).ok()?;

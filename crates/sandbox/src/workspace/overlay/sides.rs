@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::Kind;
+use belljar_sys::beneath::InodeKind;
 
 use super::layers::is_whiteout;
 use super::{LayersError, Overlay};
@@ -58,17 +58,19 @@ fn read(tree: &Tree, path: &Path, limit: u64) -> Result<SideContent, Errno> {
     let Some(status) = tree.status(path)? else { return Ok(SideContent::Absent) };
     Ok(match status.kind {
         _ if is_whiteout(&status) => SideContent::Absent,
-        Kind::Directory => SideContent::Directory,
-        Kind::Symlink => SideContent::Symlink(tree.read_link(path)?),
-        Kind::File => {
+        InodeKind::Directory => SideContent::Directory,
+        InodeKind::Symlink => SideContent::Symlink(tree.read_link(path)?),
+        InodeKind::File => {
             let (directory, name) = tree.parent(path)?;
             let mut bytes = Vec::new();
             let read = directory.file(name)?.take(limit).read_to_end(&mut bytes);
             read.map_err(|error| belljar_sys::fds::errno_of(&error))?;
             SideContent::File { bytes, size: status.size }
         }
-        Kind::Fifo | Kind::Socket | Kind::CharacterDevice | Kind::BlockDevice | Kind::Unknown => {
-            SideContent::Special
-        }
+        InodeKind::Fifo
+        | InodeKind::Socket
+        | InodeKind::CharacterDevice
+        | InodeKind::BlockDevice
+        | InodeKind::Unknown => SideContent::Special,
     })
 }

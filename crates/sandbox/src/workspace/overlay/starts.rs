@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use belljar_class::EntryKind;
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Status, Time};
+use belljar_sys::beneath::{Directory, InodeKind, Status, Time};
 
 use super::apply::removes;
 use super::changes::Change;
@@ -126,7 +126,7 @@ impl Bases {
         let (path, start) = (&change.path, self.of(change));
         let put_back = || self.restored.get(path).is_some_and(|(inode, _)| *inode == now.identity.inode);
         let is_new = |start| now.changed > start && !self.known.is_same(path, now, start);
-        now.kind == Kind::Directory && removes(change.kind) && start.is_none_or(is_new) && !put_back()
+        now.kind == InodeKind::Directory && removes(change.kind) && start.is_none_or(is_new) && !put_back()
     }
 
     /// Whether what the project has at the place of a change may have come there with a directory: one on the way is not known
@@ -134,7 +134,9 @@ impl Bases {
     pub(super) fn moved(&self, lower: &Tree, change: &Change) -> Result<bool, Errno> {
         let Some(start) = self.of(change) else { return Ok(true) };
         for above in change.path.ancestors().skip(1) {
-            let Some(now) = lower.status(above)?.filter(|now| now.kind == Kind::Directory) else { continue };
+            let Some(now) = lower.status(above)?.filter(|now| now.kind == InodeKind::Directory) else {
+                continue;
+            };
             let put_back = self.restored.get(above).is_some_and(|(inode, _)| *inode == now.identity.inode);
             let moved = if above.as_os_str().is_empty() {
                 self.known.is_other(above, &now)
@@ -258,13 +260,13 @@ impl Overlay {
             for name in names {
                 let (at, status) = (path.join(&name), directory.status(&name)?);
                 let hides = match status.kind {
-                    Kind::Directory => is_opaque(&directory.passage(Path::new(&name))?)?,
+                    InodeKind::Directory => is_opaque(&directory.passage(Path::new(&name))?)?,
                     _ => true,
                 };
                 if let Some(start) = before.at(&at, status.born) {
                     carried.insert(at.clone(), CarriedStart { start, hides });
                 }
-                if status.kind == Kind::Directory {
+                if status.kind == InodeKind::Directory {
                     pending.push(at);
                 }
             }
@@ -283,7 +285,7 @@ pub(super) fn changed_after(start: Option<Time>, status: &Status) -> bool {
     // Equal is before: the clock of files ticks in milliseconds, and the agent starts later than that.
     let later = status.changed > start;
     match status.kind {
-        Kind::Directory => later && status.modified < status.changed,
+        InodeKind::Directory => later && status.modified < status.changed,
         _ => later,
     }
 }

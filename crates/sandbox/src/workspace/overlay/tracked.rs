@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use belljar_sys::beneath::{Directory, Kind, Time};
+use belljar_sys::beneath::{Directory, InodeKind, Time};
 
 use super::Overlay;
 use super::merge::LARGEST;
@@ -61,7 +61,7 @@ impl Overlay {
 /// The git directory of a work tree.
 fn git_directory(project: &Path) -> Option<Directory> {
     let top = Directory::open(project).ok()?;
-    if top.status(OsStr::new(".git")).ok()?.kind == Kind::Directory {
+    if top.status(OsStr::new(".git")).ok()?.kind == InodeKind::Directory {
         return top.directory(Path::new(".git")).ok();
     }
     let text = read_in(&top, Path::new(".git"), 16 << 10).ok()??;
@@ -99,7 +99,7 @@ fn unchanged(project: &Path, start: Time) -> Option<List> {
         }
         let Some((_, directory)) = &parent else { continue };
         let Ok(Some(now)) = directory.status_if_present(name) else { continue };
-        if now.kind != Kind::File || now.size > LARGEST.min(left) || now.changed > start {
+        if now.kind != InodeKind::File || now.size > LARGEST.min(left) || now.changed > start {
             continue;
         }
         left -= now.size;

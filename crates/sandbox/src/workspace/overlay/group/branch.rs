@@ -11,7 +11,7 @@ use super::Group;
 use super::refs::Writing;
 use crate::workspace::git::{self, ObjectId, RefValue};
 use crate::workspace::overlay::apply::{
-    ApplyMode, ApplyRequest, Consent, OnConflict, Refused, RefusedBecause, Selection, failed,
+    ApplyConsent, ApplyMode, ApplyRequest, ChangeSelection, OnConflict, RefusedBecause, RefusedChange, failed,
 };
 use crate::workspace::overlay::changes::{Change, ChangeKind};
 use crate::workspace::overlay::discard::uncover;
@@ -34,7 +34,7 @@ pub struct BranchRequest<'request> {
     /// The ref whose commits are meant; `None` for the one that both sides moved, or what the agent had checked out.
     pub of: Option<&'request [u8]>,
     /// What was said yes to.
-    pub consent: &'request Consent,
+    pub consent: &'request ApplyConsent,
     /// Whether anything is written.
     pub mode: ApplyMode,
 }
@@ -45,7 +45,7 @@ pub enum Branched {
     /// The branch is there, or would be.
     Made(NewBranch),
     /// The branch was not made, for these reasons.
-    Refused(Vec<Refused>),
+    Refused(Vec<RefusedChange>),
     /// There are several refs that could be meant, by how they are named on the command line.
     Several(Vec<PathBuf>),
     /// There are no new commits.
@@ -83,7 +83,7 @@ impl Kept {
         };
         let bases = self.overlays.iter().map(Overlay::read_bases).collect::<Result<Vec<_>, _>>()?;
         let own = ApplyRequest {
-            selection: &Selection::All,
+            selection: &ChangeSelection::All,
             consent: request.consent,
             on_conflict: OnConflict::Merge,
             mode: request.mode,
@@ -151,7 +151,7 @@ impl Group<'_> {
         let sorted: Vec<(usize, Change)> = self.changes_of(Part::Object);
         let sound = self.check_objects(&sorted, &mut refused);
         let steps = self.branch_steps(&name, &of, commit).unwrap_or_else(|why| {
-            refused.push(Refused { path: self.path_of_ref(self.found(), &name), why });
+            refused.push(RefusedChange { path: self.path_of_ref(self.found(), &name), why });
             Vec::new()
         });
         if !refused.is_empty() {
@@ -209,7 +209,7 @@ impl Group<'_> {
         of: &[u8],
         trees: &[&TreeState],
         held: Option<&BTreeMap<PathBuf, (ObjectId, u32)>>,
-    ) -> Vec<Refused> {
+    ) -> Vec<RefusedChange> {
         let found = self.found();
         let path = self.kept.label_of(found).join(OsStr::from_bytes(of));
         let mut out = Vec::new();
@@ -217,16 +217,16 @@ impl Group<'_> {
         let asks = |change: &&git::RefChange| !change.class.is_empty() || change.unread.is_some();
         if let Some(change) = change.filter(asks).filter(|_| !self.request.consent.to.contains(&path)) {
             let (paths, unread) = (change.class.clone(), change.unread.clone());
-            out.push(Refused { path, why: RefusedBecause::Carries { paths, unread } });
+            out.push(RefusedChange { path, why: RefusedBecause::Carries { paths, unread } });
         }
         if let Some(missing) = found.states.missing.clone() {
             let path = self.path_of_ref(found, b"objects");
-            out.push(Refused { path, why: RefusedBecause::Incomplete { missing } });
+            out.push(RefusedChange { path, why: RefusedBecause::Incomplete { missing } });
         }
         let staged = trees.iter().filter_map(|tree| Some((tree.top.as_ref()?, *tree)));
         for (top, tree) in staged {
             let only = self.staged_only(tree, top, held);
-            out.extend(only.into_iter().map(|path| Refused { path, why: RefusedBecause::StagedOnly }));
+            out.extend(only.into_iter().map(|path| RefusedChange { path, why: RefusedBecause::StagedOnly }));
         }
         out
     }
@@ -329,20 +329,21 @@ impl Group<'_> {
         objects: &[(usize, Change)],
         sound: &[super::objects::Sound],
         steps: &[Step],
-    ) -> Result<Result<(), Refused>, LayersError> {
+    ) -> Result<Result<(), RefusedChange>, LayersError> {
         let (kept, repository) = (self.kept, &self.found().repository);
         let written = self.write_objects(objects, sound).and_then(|()| {
             let steps = self.steps(&[], steps.to_vec());
             let above = steps.iter().flat_map(|step| step.path.ancestors().skip(1).map(Path::to_owned));
             let noted = kept.overlays[repository.tree].begin_apply(above.collect());
-            let why = |_error| Refused { path: repository.git.clone(), why: failed(belljar_sys::Errno::IO) };
+            let why =
+                |_error| RefusedChange { path: repository.git.clone(), why: failed(belljar_sys::Errno::IO) };
             noted.map_err(why)?;
             let refs = steps.iter().filter(|step| matches!(step.act, Act::Write { .. } | Act::Merge { .. }));
             let locks = refs.filter(|step| step.path.starts_with(repository.git.join("refs")));
             let locks: Vec<(usize, PathBuf)> = locks.map(super::steps::lock_of).collect();
             let done =
                 transaction::carry_out(&kept.overlays, &self.opened.layers, &locks, &steps, &|| Ok(()));
-            done.map_err(|Stopped { tree, path, why }| Refused { path: kept.outer(tree, &path), why })
+            done.map_err(|Stopped { tree, path, why }| RefusedChange { path: kept.outer(tree, &path), why })
         });
         if !transaction::is_interrupted(&kept.overlays[0]) {
             kept.overlays.iter().try_for_each(Overlay::end_apply)?;
@@ -364,9 +365,9 @@ impl Group<'_> {
             // A ref that cannot be dropped stays kept, and is listed as such.
             drop_ref(overlay, layers, found, name)?.ok();
         }
-        overlay.discard(&Selection::Paths(of_git))?;
+        overlay.discard(&ChangeSelection::Paths(of_git))?;
         if !files.is_empty() {
-            self.kept.overlays[0].discard(&Selection::Paths(files.into_iter().collect()))?;
+            self.kept.overlays[0].discard(&ChangeSelection::Paths(files.into_iter().collect()))?;
         }
         Ok(())
     }
@@ -397,7 +398,7 @@ impl Kept {
             return Ok(());
         }
         uncover(&self.overlays[tree], &opened.layers[tree], &git, &[Path::new("objects")])?;
-        self.overlays[tree].discard(&Selection::Paths(scratch))?;
+        self.overlays[tree].discard(&ChangeSelection::Paths(scratch))?;
         self.overlays.iter().try_for_each(Overlay::prune)
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::Group;
 use crate::workspace::git::{GitFiles, ObjectId, RefValue, Refs};
-use crate::workspace::overlay::apply::{BranchUse, Refused, RefusedBecause};
+use crate::workspace::overlay::apply::{BranchUse, RefusedBecause, RefusedChange};
 use crate::workspace::overlay::kept::Found;
 use crate::workspace::overlay::repositories::{
     InProject, InSandbox, LARGEST_LOG, Presence, Repository, TreeState,
@@ -34,7 +34,7 @@ impl InUse {
 
 impl Group<'_> {
     /// Branches that would move or go while a work tree has them in use whose index and files are not written with them.
-    pub(super) fn in_use(&self, found: &Found) -> Vec<Refused> {
+    pub(super) fn in_use(&self, found: &Found) -> Vec<RefusedChange> {
         let Found { repository, states, .. } = found;
         if repository.presence != Presence::Both {
             return Vec::new();
@@ -45,7 +45,7 @@ impl Group<'_> {
         let is_bare = repository.is_bare(&self.kept.overlays, &self.opened.layers);
         let inside = all(&seen, &states.after, repository, is_bare);
         let written = states.written();
-        let mut out: Vec<Refused> = Vec::new();
+        let mut out: Vec<RefusedChange> = Vec::new();
         for one in all(&project, &states.now, repository, is_bare) {
             let tree = states.trees.iter().find(|tree| tree.own == one.own);
             let goes_along = tree.is_some_and(|tree| match one.how {
@@ -58,7 +58,7 @@ impl Group<'_> {
                 if !goes_along && !out.iter().any(|known| known.path == path) {
                     let place = self.place_of(repository, &one.own);
                     let why = RefusedBecause::InUse { name: name.to_vec(), place, how: one.how };
-                    out.push(Refused { path, why });
+                    out.push(RefusedChange { path, why });
                 }
             }
         }

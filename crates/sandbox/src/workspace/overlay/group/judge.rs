@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use super::Group;
 use crate::workspace::git::{Index, Refs};
-use crate::workspace::overlay::apply::{Applied, OnConflict, Refused, RefusedBecause};
+use crate::workspace::overlay::apply::{Applied, OnConflict, RefusedBecause, RefusedChange};
 use crate::workspace::overlay::kept::{Found, Sorted};
 use crate::workspace::overlay::repositories::{InProject, Presence, TreeState};
 use crate::workspace::overlay::transaction::Stopped;
 
 impl Group<'_> {
     /// All reasons that are known by now.
-    pub(super) fn judge(&self, sorted: &Sorted, held: &BTreeSet<usize>, out: &Applied) -> Vec<Refused> {
+    pub(super) fn judge(&self, sorted: &Sorted, held: &BTreeSet<usize>, out: &Applied) -> Vec<RefusedChange> {
         let mut refused = Vec::new();
         for found in self.opened.with(self.at) {
             match found.repository.presence {
@@ -46,13 +46,13 @@ impl Group<'_> {
     }
 
     /// Refs that both sides moved and that the user did not choose to overwrite, and commits with missing objects.
-    fn moved(&self, found: &Found) -> Vec<Refused> {
+    fn moved(&self, found: &Found) -> Vec<RefusedChange> {
         let moved = found.states.moved().into_iter().filter(|name| !self.is_taken(found, name));
-        let moved = moved.map(|name| Refused {
+        let moved = moved.map(|name| RefusedChange {
             path: self.path_of_ref(found, name),
             why: RefusedBecause::Moved { name: name.clone() },
         });
-        let missing = found.states.missing.clone().map(|missing| Refused {
+        let missing = found.states.missing.clone().map(|missing| RefusedChange {
             path: self.path_of_ref(found, b"objects"),
             why: RefusedBecause::Incomplete { missing },
         });
@@ -60,7 +60,7 @@ impl Group<'_> {
     }
 
     /// Refs that cannot be there beside one of the user's: `a` and `a/b`.
-    fn excluded(&self, found: &Found) -> Vec<Refused> {
+    fn excluded(&self, found: &Found) -> Vec<RefusedChange> {
         let wanted = &found.states.wanted.values;
         let mut out = Vec::new();
         for (name, _) in found.states.written().into_iter().filter(|(_, value)| value.is_some()) {
@@ -69,7 +69,7 @@ impl Group<'_> {
             let start = [name.as_slice(), b"/"].concat();
             let below = wanted.range(start.clone()..).map(|(name, _)| name.clone());
             let below = below.take_while(|name| name.starts_with(&start));
-            out.extend(above.chain(below).next().map(|other| Refused {
+            out.extend(above.chain(below).next().map(|other| RefusedChange {
                 path: self.path_of_ref(found, name),
                 why: RefusedBecause::Moved { name: other },
             }));
@@ -78,7 +78,7 @@ impl Group<'_> {
     }
 
     /// An index, or files of commits, of a branch that the user has left: they would be changes to another one.
-    fn elsewhere(&self, found: &Found, sorted: &Sorted) -> Vec<Refused> {
+    fn elsewhere(&self, found: &Found, sorted: &Sorted) -> Vec<RefusedChange> {
         let Found { repository, states, .. } = found;
         let mut out = Vec::new();
         for tree in &states.trees {
@@ -91,23 +91,23 @@ impl Group<'_> {
             });
             if is_of_head {
                 let why = RefusedBecause::Elsewhere { head: head.clone() };
-                out.push(Refused { path: self.path_of_ref(found, &tree.head), why });
+                out.push(RefusedChange { path: self.path_of_ref(found, &tree.head), why });
             }
         }
         out
     }
 
     /// A whole repository that goes, with all its commits.
-    fn deleted(&self, found: &Found) -> Option<Refused> {
+    fn deleted(&self, found: &Found) -> Option<RefusedChange> {
         let path = self.kept.outer(found.repository.tree, &found.repository.git);
         let label = self.kept.label_of(found);
         let named = if found.repository.is_main { path } else { label };
         let said = self.request.consent.to.contains(&named);
-        (!said).then_some(Refused { path: named, why: RefusedBecause::DeletesRepository })
+        (!said).then_some(RefusedChange { path: named, why: RefusedBecause::DeletesRepository })
     }
 
     /// Refs, and the index, that would bring files that this machine executes, or lose commits, without consent.
-    fn unconsented(&self, found: &Found) -> Vec<Refused> {
+    fn unconsented(&self, found: &Found) -> Vec<RefusedChange> {
         let (label, changes) = (self.kept.label_of(found), &found.states.changes);
         let consent = &self.request.consent.to;
         let mut out = Vec::new();
@@ -118,29 +118,32 @@ impl Group<'_> {
             }
             if !change.class.is_empty() || change.unread.is_some() {
                 let (paths, unread) = (change.class.clone(), change.unread.clone());
-                out.push(Refused { path: path.clone(), why: RefusedBecause::Carries { paths, unread } });
+                out.push(RefusedChange {
+                    path: path.clone(),
+                    why: RefusedBecause::Carries { paths, unread },
+                });
             }
             if change.lost > 0 && !self.is_taken(found, &change.name) {
-                out.push(Refused { path, why: RefusedBecause::LosesCommits { count: change.lost } });
+                out.push(RefusedChange { path, why: RefusedBecause::LosesCommits { count: change.lost } });
             }
         }
         let refs = label.join("refs");
         if let Some(why) = changes.unread_refs.as_ref().filter(|_| !consent.contains(&refs)) {
             let why = RefusedBecause::Carries { paths: Vec::new(), unread: Some(why.clone()) };
-            out.push(Refused { path: refs, why });
+            out.push(RefusedChange { path: refs, why });
         }
         let index = label.join("index");
         let asked = |path: &Path| consent.contains(path) || consent.contains(&index);
         let paths: Vec<_> = changes.staged_class.iter().filter(|one| !asked(&one.path)).cloned().collect();
         let unread = changes.unread_index.clone();
         if !paths.is_empty() || unread.is_some() && !consent.contains(&index) {
-            out.push(Refused { path: index, why: RefusedBecause::Carries { paths, unread } });
+            out.push(RefusedChange { path: index, why: RefusedBecause::Carries { paths, unread } });
         }
         out
     }
 
     /// Commits of other repositories that those of this one name, and that are not written.
-    fn needs_others(&self, held: &BTreeSet<usize>) -> Vec<Refused> {
+    fn needs_others(&self, held: &BTreeSet<usize>) -> Vec<RefusedChange> {
         let mut out = Vec::new();
         for other in held.iter().map(|at| &self.opened.repositories[*at]) {
             let Some(top) = &other.repository.top else { continue };
@@ -150,14 +153,14 @@ impl Group<'_> {
             });
             if names {
                 let why = RefusedBecause::NeedsRepository { path: self.kept.path_of(other) };
-                out.push(Refused { path: top.clone(), why });
+                out.push(RefusedChange { path: top.clone(), why });
             }
         }
         out
     }
 
     /// Files of the commits of a new repository are written by themselves, and must be there first.
-    fn needs_files(&self, out: &Applied) -> Option<Refused> {
+    fn needs_files(&self, out: &Applied) -> Option<RefusedChange> {
         let Found { repository, states, .. } = self.found();
         let top = repository.top.as_ref().filter(|_| repository.presence == Presence::New)?;
         let applied: BTreeSet<&Path> = out.applied.iter().map(PathBuf::as_path).collect();
@@ -168,7 +171,7 @@ impl Group<'_> {
             is_file && below.is_some_and(claims) && !applied.contains(change.path.as_path())
         })?;
         let why = RefusedBecause::NeedsParent { parent: missing.path.clone() };
-        Some(Refused { path: self.kept.label_of(self.found()).join("HEAD"), why })
+        Some(RefusedChange { path: self.kept.label_of(self.found()).join("HEAD"), why })
     }
 
     /// Whether the refs and the indexes are still those that were looked at.
@@ -186,7 +189,7 @@ impl Group<'_> {
                 return Err(stopped(PathBuf::from("refs")));
             }
             // A bisection that begins changes no ref.
-            if let Some(Refused { why, .. }) = self.in_use(found).into_iter().next() {
+            if let Some(RefusedChange { why, .. }) = self.in_use(found).into_iter().next() {
                 return Err(Stopped { why, ..stopped(PathBuf::from("refs")) });
             }
             let hash = states.hash;

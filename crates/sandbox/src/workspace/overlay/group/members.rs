@@ -5,11 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use belljar_class::{Class, EntryKind, classify_in};
-use belljar_sys::beneath::{Kind, Status};
+use belljar_sys::beneath::{InodeKind, Status};
 
 use super::{Group, Member};
 use crate::workspace::git;
-use crate::workspace::overlay::apply::{Consent, OnConflict, RefusedBecause, failed};
+use crate::workspace::overlay::apply::{ApplyConsent, OnConflict, RefusedBecause, failed};
 use crate::workspace::overlay::changes::{Change, ChangeKind};
 use crate::workspace::overlay::kept::Found;
 use crate::workspace::overlay::layers::Layers;
@@ -75,7 +75,7 @@ impl Group<'_> {
             self.still_inside(layers, change, &consent)?;
         }
         let before = layers.lower.status(&change.path).map_err(failed)?;
-        if let Some(now) = before.filter(|now| now.kind == Kind::File)
+        if let Some(now) = before.filter(|now| now.kind == InodeKind::File)
             && let Some(log) = self.log(tree, &change.path)
             && (bases.changed(change, &now) || log.stays)
         {
@@ -106,7 +106,7 @@ impl Group<'_> {
         &self,
         layers: &Layers,
         change: &Change,
-        consent: &Consent,
+        consent: &ApplyConsent,
     ) -> Result<(), RefusedBecause> {
         let root = layers.lower.root().directory(Path::new("")).map_err(failed)?;
         match classify_in(&change.path, &change.entry, &Tree::new(root)) {
@@ -160,7 +160,7 @@ fn joined(layers: &Layers, change: &Change, now: &Status) -> Result<Merged, Refu
 fn is_what_is_wanted(layers: &Layers, change: &Change) -> bool {
     let read = |tree: &Tree| {
         let (parent, name) = tree.parent(&change.path).ok()?;
-        (parent.status(name).ok()?.kind == Kind::File).then_some(())?;
+        (parent.status(name).ok()?.kind == InodeKind::File).then_some(())?;
         git::read_in(tree.root(), &change.path, 16 << 20).ok()?
     };
     change.kind == ChangeKind::Modified

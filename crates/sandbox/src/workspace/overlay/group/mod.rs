@@ -12,9 +12,11 @@ mod steps;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use belljar_sys::beneath::{Kind, Status};
+use belljar_sys::beneath::{InodeKind, Status};
 
-use super::apply::{Applied, ApplyMode, ApplyRequest, Refused, RefusedBecause, emptied, removes, way_to};
+use super::apply::{
+    Applied, ApplyMode, ApplyRequest, RefusedBecause, RefusedChange, emptied, removes, way_to,
+};
 use super::changes::{Change, ChangeKind};
 use super::discard::{forget, forget_deletion, uncover, uncover_refs};
 use super::kept::{Found, Kept, Opened, Sorted};
@@ -113,17 +115,17 @@ impl Group<'_> {
     }
 
     /// Says what stopped it; `files` are those that nothing stopped.
-    fn held_back(&self, files: usize, refused: Vec<Refused>, out: &mut Applied) {
+    fn held_back(&self, files: usize, refused: Vec<RefusedChange>, out: &mut Applied) {
         let (found, files) = (self.found(), files + refused.len());
         let label = self.kept.label_of(found);
         let git = || self.kept.outer(found.repository.tree, &found.repository.git);
         let path = if found.repository.is_main { git() } else { label };
         out.refused.extend(refused);
-        out.refused.push(Refused { path, why: RefusedBecause::HeldBack { files } });
+        out.refused.push(RefusedChange { path, why: RefusedBecause::HeldBack { files } });
     }
 
     /// Looks at everything that is to be written, and at what is in its place.
-    fn ready(&self, sorted: Sorted, out: &mut Applied, refused: &mut Vec<Refused>) -> Ready {
+    fn ready(&self, sorted: Sorted, out: &mut Applied, refused: &mut Vec<RefusedChange>) -> Ready {
         let Sorted { group, along, objects, mut scratch, refs } = sorted;
         let trees = self.kept.overlays.iter().zip(self.opened.layers.iter().zip(&self.bases));
         let merging: Vec<Merging<'_>> =
@@ -136,12 +138,13 @@ impl Group<'_> {
                     let forced = before.is_some_and(|now| self.bases[tree].changed(&change, &now));
                     members.push(Member { tree, change, before, forced, merged, along });
                 }
-                Err(why) => refused.push(Refused { path: self.kept.outer(tree, &change.path), why }),
+                Err(why) => refused.push(RefusedChange { path: self.kept.outer(tree, &change.path), why }),
             }
         }
         refused.extend(self.no_way_to(&members, &out.applied));
         let stay = directories_that_stay(self.opened, &mut members, &out.applied);
-        let stays = |member: &Member| Refused { path: self.outer(member), why: RefusedBecause::ChangedSince };
+        let stays =
+            |member: &Member| RefusedChange { path: self.outer(member), why: RefusedBecause::ChangedSince };
         let stops = |member: &&Member| member.change.kind == ChangeKind::TypeChanged && !member.along;
         refused.extend(stay.iter().filter(stops).map(stays));
         let sound = self.check_objects(&objects, refused);
@@ -151,7 +154,7 @@ impl Group<'_> {
             let lower = |tree: usize| &self.opened.layers[tree].lower;
             let held =
                 locks.iter().filter(|(tree, path)| lower(*tree).status(path).is_ok_and(|now| now.is_some()));
-            let locked = |(tree, path): &(usize, PathBuf)| Refused {
+            let locked = |(tree, path): &(usize, PathBuf)| RefusedChange {
                 path: self.kept.outer(*tree, path),
                 why: RefusedBecause::Locked,
             };
@@ -165,7 +168,7 @@ impl Group<'_> {
     }
 
     /// Members that cannot be written because something on the way is not a directory. Directories that are missing are made.
-    fn no_way_to(&self, members: &[Member], applied: &[PathBuf]) -> Vec<Refused> {
+    fn no_way_to(&self, members: &[Member], applied: &[PathBuf]) -> Vec<RefusedChange> {
         let changed = members.iter().map(|member| (member.tree, member.change.path.as_path()));
         let changed: BTreeSet<(usize, &Path)> =
             changed.chain(applied.iter().map(|path| (0, path.as_path()))).collect();
@@ -175,7 +178,7 @@ impl Group<'_> {
             let is_missing = |path: &Path| matches!(layers.lower.status(path), Ok(None));
             let made = |above: &Path| changed.contains(&(*tree, above)) || is_missing(above);
             let why = way_to(layers, &change.path, &made).err()?;
-            Some(Refused { path: self.outer(member), why })
+            Some(RefusedChange { path: self.outer(member), why })
         };
         members.iter().filter_map(blocked).collect()
     }
@@ -207,13 +210,14 @@ impl Group<'_> {
                 let (stay, gone): (Vec<&Member>, Vec<&Member>) =
                     members.iter().partition(|member| is_still_there(opened, member));
                 let why = RefusedBecause::ChangedSince;
-                let stay =
-                    stay.into_iter().map(|member| Refused { path: self.outer(member), why: why.clone() });
+                let stay = stay
+                    .into_iter()
+                    .map(|member| RefusedChange { path: self.outer(member), why: why.clone() });
                 out.refused.extend(stay);
                 out.applied.extend(gone.into_iter().map(|member| self.outer(member)));
             }
             Err(Stopped { tree, path, why }) => {
-                self.held_back(files, vec![Refused { path: kept.outer(tree, &path), why }], out);
+                self.held_back(files, vec![RefusedChange { path: kept.outer(tree, &path), why }], out);
                 if !transaction::is_interrupted(&kept.overlays[0]) {
                     kept.overlays.iter().try_for_each(Overlay::end_apply)?;
                 }
@@ -279,5 +283,5 @@ fn directories_that_stay(opened: &Opened, members: &mut Vec<Member>, applied: &[
 /// Whether a directory that was to go holds something of the user's.
 fn is_still_there(opened: &Opened, Member { tree, change, .. }: &Member) -> bool {
     let now = || opened.layers[*tree].lower.status(&change.path).ok().flatten();
-    change.kind == ChangeKind::Deleted && now().is_some_and(|now| now.kind == Kind::Directory)
+    change.kind == ChangeKind::Deleted && now().is_some_and(|now| now.kind == InodeKind::Directory)
 }

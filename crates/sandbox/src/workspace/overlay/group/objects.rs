@@ -12,7 +12,7 @@ use belljar_sys::Errno;
 
 use super::Group;
 use crate::workspace::git::{self, Addition};
-use crate::workspace::overlay::apply::{Refused, RefusedBecause, failed};
+use crate::workspace::overlay::apply::{RefusedBecause, RefusedChange, failed};
 use crate::workspace::overlay::changes::{Change, ChangeKind};
 use crate::workspace::overlay::kept::Found;
 use crate::workspace::overlay::layers::Layers;
@@ -25,7 +25,7 @@ impl Group<'_> {
     pub(super) fn check_objects(
         &self,
         objects: &[(usize, Change)],
-        refused: &mut Vec<Refused>,
+        refused: &mut Vec<RefusedChange>,
     ) -> Vec<Sound> {
         let Found { repository, states, .. } = self.found();
         let top = repository.git.join("objects");
@@ -52,7 +52,7 @@ impl Group<'_> {
             };
             if addition == Addition::Unsound {
                 let path = self.kept.outer(*tree, &change.path);
-                refused.push(Refused { path, why: RefusedBecause::Unsound });
+                refused.push(RefusedChange { path, why: RefusedBecause::Unsound });
             }
             out.push(addition);
         }
@@ -60,15 +60,21 @@ impl Group<'_> {
     }
 
     /// Adds objects. One that the project has is left alone; nothing is deleted, because the user's own commits may need it.
-    pub(super) fn write_objects(&self, objects: &[(usize, Change)], sound: &[Sound]) -> Result<(), Refused> {
+    pub(super) fn write_objects(
+        &self,
+        objects: &[(usize, Change)],
+        sound: &[Sound],
+    ) -> Result<(), RefusedChange> {
         if objects.is_empty() {
             return Ok(());
         }
         let repository = &self.found().repository;
         let (layers, overlay) = (self.layers(), &self.kept.overlays[repository.tree]);
         let above = |change: &Change| change.path.parent().map(Path::to_owned).unwrap_or_default();
-        let fault =
-            |path: &Path, cause| Refused { path: self.kept.outer(repository.tree, path), why: failed(cause) };
+        let fault = |path: &Path, cause| RefusedChange {
+            path: self.kept.outer(repository.tree, path),
+            why: failed(cause),
+        };
         let noted = overlay.begin_apply(objects.iter().map(|(_, change)| above(change)).collect());
         noted.map_err(|_error| fault(&repository.git, Errno::IO))?;
         // An index is written after its pack, so that git never finds it alone.

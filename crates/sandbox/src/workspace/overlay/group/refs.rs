@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Kind, Status};
+use belljar_sys::beneath::{InodeKind, Status};
 
 use super::Group;
 use crate::workspace::git::{LARGEST_PACKED, Packed, RefValue, read_in};
-use crate::workspace::overlay::apply::{Refused, RefusedBecause, failed};
+use crate::workspace::overlay::apply::{RefusedBecause, RefusedChange, failed};
 use crate::workspace::overlay::kept::Found;
 use crate::workspace::overlay::layers::Layers;
 use crate::workspace::overlay::merging::Merged;
@@ -16,7 +16,7 @@ use crate::workspace::overlay::transaction::{Act, Step};
 
 impl Group<'_> {
     /// The steps that make the refs what they become; none where they are written as files.
-    pub(super) fn ref_steps(&self, refused: &mut Vec<Refused>) -> Vec<Step> {
+    pub(super) fn ref_steps(&self, refused: &mut Vec<RefusedChange>) -> Vec<Step> {
         let found = self.found();
         if !found.states.knows_refs() {
             return Vec::new();
@@ -24,19 +24,19 @@ impl Group<'_> {
         let mut writing = match Writing::new(self.layers(), found) {
             Ok(writing) => writing,
             Err(cause) => {
-                refused.push(Refused { path: self.path_of_ref(found, b"HEAD"), why: failed(cause) });
+                refused.push(RefusedChange { path: self.path_of_ref(found, b"HEAD"), why: failed(cause) });
                 return Vec::new();
             }
         };
         for (name, wanted) in found.states.written() {
             if let Err(why) = writing.add(name, wanted) {
-                refused.push(Refused { path: self.path_of_ref(found, name), why });
+                refused.push(RefusedChange { path: self.path_of_ref(found, name), why });
             }
         }
         match writing.finish() {
             Ok(steps) => steps,
             Err(why) => {
-                refused.push(Refused { path: self.path_of_ref(found, b"packed-refs"), why });
+                refused.push(RefusedChange { path: self.path_of_ref(found, b"packed-refs"), why });
                 Vec::new()
             }
         }
@@ -58,7 +58,7 @@ pub(super) struct Writing<'layers> {
 impl<'layers> Writing<'layers> {
     pub(super) fn new(layers: &'layers Layers, found: &'layers Found) -> Result<Self, Errno> {
         let git = &found.repository.git;
-        let like = layers.lower.status(&git.join("HEAD"))?.filter(|head| head.kind == Kind::File);
+        let like = layers.lower.status(&git.join("HEAD"))?.filter(|head| head.kind == InodeKind::File);
         let like = like.ok_or(Errno::NOENT)?;
         let path = git.join("packed-refs");
         let packed = match (layers.lower.status(&path)?, read_in(layers.lower.root(), &path, LARGEST_PACKED)?)
@@ -85,19 +85,21 @@ impl<'layers> Writing<'layers> {
         let path = self.found.repository.file_of(name);
         let before = self.layers.lower.status(&path).map_err(failed)?;
         match (wanted, before) {
-            (Some(value), Some(before)) if before.kind == Kind::File => {
+            (Some(value), Some(before)) if before.kind == InodeKind::File => {
                 let merged = Merged { content: value.line(), mode: before.mode };
                 self.push(path, 1, Act::Merge { before, merged });
             }
             (Some(value), before) => {
                 match before {
-                    Some(before) if before.kind == Kind::Directory => self.clear(&path)?,
+                    Some(before) if before.kind == InodeKind::Directory => self.clear(&path)?,
                     Some(_) => return Err(RefusedBecause::ChangedSince),
                     None => {}
                 }
                 self.write(path, value.line());
             }
-            (None, Some(before)) if before.kind == Kind::File => self.push(path, 0, Act::Delete { before }),
+            (None, Some(before)) if before.kind == InodeKind::File => {
+                self.push(path, 0, Act::Delete { before })
+            }
             (None, _) => {}
         }
         if wanted.is_none() && self.packed.as_ref().is_some_and(|(packed, _)| packed.contains(name)) {
@@ -113,7 +115,7 @@ impl<'layers> Writing<'layers> {
             let found = self.layers.lower.root().directory(&directory).map_err(failed)?;
             let mut files = Vec::new();
             let read = found.entries(|name, kind| match kind {
-                Kind::Directory => pending.push(directory.join(name)),
+                InodeKind::Directory => pending.push(directory.join(name)),
                 _ => files.push(directory.join(name)),
             });
             read.map_err(failed)?;

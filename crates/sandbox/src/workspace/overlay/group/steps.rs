@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use belljar_class::EntryKind;
-use belljar_sys::beneath::{Kind, Status};
+use belljar_sys::beneath::{InodeKind, Status};
 
 use super::{Group, Member};
 use crate::workspace::overlay::changes::ChangeKind;
@@ -71,8 +71,7 @@ impl Group<'_> {
         for Step { tree, path, .. } in placed {
             for above in path.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
                 let now = self.opened.layers[*tree].lower.status(above);
-                let is_there =
-                    matches!(now, Ok(Some(now)) if now.kind == Kind::Directory || now.kind == Kind::Symlink);
+                let is_there = matches!(now, Ok(Some(now)) if now.kind == InodeKind::Directory || now.kind == InodeKind::Symlink);
                 if is_there || !known.insert((*tree, above.to_owned())) {
                     break;
                 }
@@ -110,7 +109,8 @@ fn lock(tree: usize, path: &Path) -> (usize, PathBuf) {
 
 /// Adds the steps of a member to those that remove, make directories, and put files in their places.
 fn step_of(member: &Member, (gone, made, placed): (&mut Vec<Step>, &mut Vec<Step>, &mut Vec<Step>)) {
-    let is_directory = |status: &Option<Status>| status.is_some_and(|status| status.kind == Kind::Directory);
+    let is_directory =
+        |status: &Option<Status>| status.is_some_and(|status| status.kind == InodeKind::Directory);
     let Member { tree, change, before, forced, merged, along: _ } = member;
     let step = |act: Act| Step { tree: *tree, path: change.path.clone(), act, forced: *forced };
     if let (Some(merged), Some(before)) = (merged, before) {
@@ -122,7 +122,7 @@ fn step_of(member: &Member, (gone, made, placed): (&mut Vec<Step>, &mut Vec<Step
         (ChangeKind::Deleted, Some(_)) if is_directory(before) => gone.push(step(Act::RemoveDirectory)),
         (ChangeKind::Deleted, Some(before)) => gone.push(step(Act::Delete { before: *before })),
         (ChangeKind::Deleted, None) => {}
-        (_, Some(old)) if now_directory && old.kind != Kind::Directory => {
+        (_, Some(old)) if now_directory && old.kind != InodeKind::Directory => {
             gone.push(step(Act::Delete { before: *old }));
             made.push(step(Act::MakeDirectory));
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{Kept, Opened, Part};
 use crate::workspace::overlay::LayersError;
 use crate::workspace::overlay::apply::{
-    Applied, ApplyMode, ApplyRequest, Refused, RefusedBecause, Selection, removes,
+    Applied, ApplyMode, ApplyRequest, ChangeSelection, RefusedBecause, RefusedChange, removes,
 };
 use crate::workspace::overlay::changes::{Change, ChangeKind, Changes};
 use belljar_class::EntryKind;
@@ -95,8 +95,8 @@ impl Kept {
         out: &mut Applied,
     ) -> Result<(), LayersError> {
         let selection = match request.selection {
-            Selection::All => Selection::All,
-            Selection::Paths(paths) => Selection::Paths(self.inner(tree, paths)),
+            ChangeSelection::All => ChangeSelection::All,
+            ChangeSelection::Paths(paths) => ChangeSelection::Paths(self.inner(tree, paths)),
         };
         let consent = self.own_consent(tree, request.consent);
         let own = ApplyRequest { selection: &selection, consent: &consent, ..request.clone() };
@@ -104,16 +104,17 @@ impl Kept {
         let done = self.overlays[tree].apply_changes(&opened.layers[tree], alone, &made, &own, stop)?;
         out.applied.extend(done.applied.iter().map(|path| self.outer(tree, path)));
         out.merged.extend(done.merged.iter().map(|path| self.outer(tree, path)));
-        let outer = |refused: Refused| Refused { path: self.outer(tree, &refused.path), ..refused };
+        let outer =
+            |refused: RefusedChange| RefusedChange { path: self.outer(tree, &refused.path), ..refused };
         out.refused.extend(done.refused.into_iter().map(outer));
         out.stopped |= done.stopped;
         Ok(())
     }
 
     /// A repository is written when everything is, or when it, or something of git's in it, was named.
-    fn wants(&self, opened: &Opened, at: usize, selection: &Selection) -> bool {
+    fn wants(&self, opened: &Opened, at: usize, selection: &ChangeSelection) -> bool {
         let repository = &opened.repositories[at].repository;
-        let Selection::Paths(paths) = selection else { return true };
+        let ChangeSelection::Paths(paths) = selection else { return true };
         let changes = &opened.changes[repository.tree].changes;
         let of_git = |path: &PathBuf| {
             if !path.starts_with(&repository.git) && !repository.git.starts_with(path) {
@@ -197,7 +198,8 @@ fn stay(kept: &Kept, tree: usize, sorted: &mut [Option<Sorted>], out: &mut Appli
             *of == tree && refused.iter().any(|refused| refused.starts_with(&path))
         });
         let why = RefusedBecause::ChangedSince;
-        let stay = stay.map(|(of, change)| Refused { path: kept.outer(of, &change.path), why: why.clone() });
+        let stay =
+            stay.map(|(of, change)| RefusedChange { path: kept.outer(of, &change.path), why: why.clone() });
         out.refused.extend(stay);
     }
 }

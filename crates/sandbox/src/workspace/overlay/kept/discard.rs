@@ -5,31 +5,34 @@ use std::path::{Path, PathBuf};
 
 use super::{Found, Kept};
 use crate::workspace::git::{LARGEST_PACKED, Packed, read_in};
-use crate::workspace::overlay::apply::{Refused, RefusedBecause, Selection, failed, place_failed};
+use crate::workspace::overlay::apply::{
+    ChangeSelection, RefusedBecause, RefusedChange, failed, place_failed,
+};
 use crate::workspace::overlay::discard::{Discarded, uncover, uncover_refs};
 use crate::workspace::overlay::layers::{Layers, is_whiteout};
 use crate::workspace::overlay::{LayersError, Overlay};
 use crate::workspace::place::{Expected, Placing};
-use belljar_sys::beneath::Kind;
+use belljar_sys::beneath::InodeKind;
 
 impl Kept {
     /// Drops changes.
     ///
     /// # Errors
     /// When a layer cannot be opened, or, when all is dropped, emptied.
-    pub fn discard(&self, selection: &Selection) -> Result<Discarded, LayersError> {
+    pub fn discard(&self, selection: &ChangeSelection) -> Result<Discarded, LayersError> {
         let mut out = match selection {
-            Selection::All => Discarded::default(),
-            Selection::Paths(paths) => self.discard_refs(paths)?,
+            ChangeSelection::All => Discarded::default(),
+            ChangeSelection::Paths(paths) => self.discard_refs(paths)?,
         };
         for (tree, overlay) in self.overlays.iter().enumerate() {
             let own = match selection {
-                Selection::All => Selection::All,
-                Selection::Paths(paths) => Selection::Paths(self.inner(tree, paths)),
+                ChangeSelection::All => ChangeSelection::All,
+                ChangeSelection::Paths(paths) => ChangeSelection::Paths(self.inner(tree, paths)),
             };
             let Discarded { discarded, refused } = overlay.discard(&own)?;
             out.discarded.extend(discarded.iter().map(|path| self.outer(tree, path)));
-            let outer = |refused: Refused| Refused { path: self.outer(tree, &refused.path), ..refused };
+            let outer =
+                |refused: RefusedChange| RefusedChange { path: self.outer(tree, &refused.path), ..refused };
             out.refused.extend(refused.into_iter().map(outer));
         }
         out.discarded.sort();
@@ -67,7 +70,7 @@ impl Kept {
                 }
                 match drop_ref(overlay, layers, found, name)? {
                     Ok(()) => out.discarded.push(self.outer(tree, &file)),
-                    Err(why) => out.refused.push(Refused { path: self.outer(tree, &file), why }),
+                    Err(why) => out.refused.push(RefusedChange { path: self.outer(tree, &file), why }),
                 }
             }
         }
@@ -104,10 +107,10 @@ fn repack(
         let text = read_in(tree.root(), &path, LARGEST_PACKED).map_err(failed)?;
         text.map(|text| Packed::parse(&text).ok_or(RefusedBecause::Unseen)).transpose()
     };
-    let before = layers.upper.status(&path).map_err(failed)?.filter(|found| found.kind == Kind::File);
+    let before = layers.upper.status(&path).map_err(failed)?.filter(|found| found.kind == InodeKind::File);
     let (Some(before), Some(mut packed)) = (before, read(&layers.upper)?) else { return Ok(()) };
     // Beside a file of the user's the line says nothing, as long as it is the one that the run began with.
-    let is_loose = layers.lower.status(file).map_err(failed)?.is_some_and(|now| now.kind == Kind::File);
+    let is_loose = layers.lower.status(file).map_err(failed)?.is_some_and(|now| now.kind == InodeKind::File);
     let from = match is_loose {
         true => overlay.base(&found.repository.git, None).and_then(|base| base.packed()),
         false => read(&layers.lower)?,

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::apply::{Consent, OnConflict, RefusedBecause};
+use super::apply::{ApplyConsent, OnConflict, RefusedBecause};
 use super::changes::Change;
 use super::discard::{forget, uncover_refs};
 use super::merging::{Merging, Unmerged};
@@ -208,12 +208,12 @@ impl Kept {
     }
 
     /// What was said yes to, in the paths of one of the layers.
-    pub(super) fn own_consent(&self, tree: usize, Consent { to, taken }: &Consent) -> Consent {
+    pub(super) fn own_consent(&self, tree: usize, ApplyConsent { to, taken }: &ApplyConsent) -> ApplyConsent {
         let taken = taken.iter().filter_map(|(path, answer)| {
             let path = if tree == 0 { path } else { path.strip_prefix(&self.overlays[tree].lower).ok()? };
             Some((path.to_owned(), *answer))
         });
-        Consent { to: self.inner(tree, to), taken: taken.collect() }
+        ApplyConsent { to: self.inner(tree, to), taken: taken.collect() }
     }
 
     /// Keeps versions for a merge; of the project alone, as nothing in a repository is merged.
@@ -328,7 +328,7 @@ struct OfGit {
 impl Overlay {
     /// What the layer has that may be of repositories.
     fn files_of_git(&self) -> Result<OfGit, belljar_sys::Errno> {
-        use belljar_sys::beneath::{Directory, Kind};
+        use belljar_sys::beneath::{Directory, InodeKind};
         let (mut out, mut pending) = (OfGit::default(), vec![PathBuf::new()]);
         if !self.upper().exists() {
             return Ok(out);
@@ -339,8 +339,8 @@ impl Overlay {
             let Ok(directory) = upper.directory(&path) else { continue };
             directory.entries(|name, kind| {
                 match kind {
-                    Kind::Directory if name != "objects" => pending.push(path.join(name)),
-                    Kind::File if name == "index" => out.indexes.push(path.join(name)),
+                    InodeKind::Directory if name != "objects" => pending.push(path.join(name)),
+                    InodeKind::File if name == "index" => out.indexes.push(path.join(name)),
                     _ => {}
                 }
                 if name == "refs" || name == "packed-refs" {

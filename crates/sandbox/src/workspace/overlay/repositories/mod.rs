@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use belljar_class::{LARGEST_CONFIG, git_settings};
-use belljar_sys::beneath::{Directory, Kind};
+use belljar_sys::beneath::{Directory, InodeKind};
 
 use super::Overlay;
 use super::changes::Changes;
@@ -45,10 +45,10 @@ impl Place {
         let project = Directory::open(project_path).ok()?;
         let kind = project.status(".git".as_ref()).ok()?.kind;
         match (repository, kind) {
-            (None, Kind::Directory) => {
+            (None, InodeKind::Directory) => {
                 Some(Place { tree: 0, shared: PathBuf::from(".git"), own: PathBuf::new() })
             }
-            (Some(repository), Kind::File) => {
+            (Some(repository), InodeKind::File) => {
                 let text = read_in(&project, Path::new(".git"), 16 << 10).ok()??;
                 let line = text.strip_prefix(b"gitdir:")?.trim_ascii();
                 let stated = project_path.join(OsStr::from_bytes(line));

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use belljar_sys::beneath::{Directory, Kind};
+use belljar_sys::beneath::{Directory, InodeKind};
 
 use super::Place;
 use crate::workspace::git::index::HashLength;
@@ -110,7 +110,7 @@ impl Overlay {
             at.push(name);
             match above.status_if_present(name) {
                 Ok(None) => return false,
-                Ok(Some(status)) if status.kind == Kind::Directory => {}
+                Ok(Some(status)) if status.kind == InodeKind::Directory => {}
                 // Deleted, or something else now.
                 Ok(Some(_)) | Err(_) => return true,
             }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::Kind;
+use belljar_sys::beneath::InodeKind;
 
 use crate::workspace::git::{GitFiles, Packed, list_in, read_in};
 use crate::workspace::overlay::layers::{Layers, is_opaque, is_whiteout};
@@ -29,10 +29,10 @@ impl GitFiles for InSandbox<'_> {
         }
     }
 
-    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, Kind)>, Errno> {
+    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, InodeKind)>, Errno> {
         let (layers, at) = (self.layers, self.shared.join(path));
         let hides = match layers.upper.status(&at)? {
-            Some(status) if status.kind == Kind::Directory => {
+            Some(status) if status.kind == InodeKind::Directory => {
                 is_opaque(&layers.upper.root().passage(&at)?)? || layers.is_hidden(&at)
             }
             Some(status) if is_whiteout(&status) => return Ok(Vec::new()),
@@ -52,7 +52,7 @@ impl GitFiles for InSandbox<'_> {
         let mut out = Vec::new();
         for (full, kind) in upper {
             // A whiteout is a device, and devices are not refs.
-            if kind != Kind::CharacterDevice {
+            if kind != InodeKind::CharacterDevice {
                 out.push((full, kind));
             }
         }
@@ -90,7 +90,7 @@ impl GitFiles for InProject<'_> {
         read_in(self.layers.lower.root(), &self.shared.join(path), limit)
     }
 
-    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, Kind)>, Errno> {
+    fn list(&self, path: &Path) -> Result<Vec<(PathBuf, InodeKind)>, Errno> {
         let found = list_in(self.layers.lower.root(), &self.shared.join(path))?;
         Ok(found.into_iter().map(|(full, kind)| (below(self.shared, full), kind)).collect())
     }

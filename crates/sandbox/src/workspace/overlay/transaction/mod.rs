@@ -16,7 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Onto, Status};
+use belljar_sys::beneath::{Directory, InodeKind, Onto, Status};
 
 use locks::{release_lock, release_locks_in, take_lock};
 use undo::undo_noted;
@@ -182,7 +182,7 @@ fn stage(layers: &[Layers], step: &Step) -> Result<JournalStep, RefusedBecause> 
         }
         Act::MakeDirectory => {
             let now = own.lower.status(path).map_err(failed)?;
-            let is_there = now.is_some_and(|now| now.kind == Kind::Directory);
+            let is_there = now.is_some_and(|now| now.kind == InodeKind::Directory);
             Ok(note(
                 if is_there { JournalAct::KeepDirectory } else { JournalAct::MakeDirectory },
                 OsString::new(),
@@ -195,7 +195,7 @@ fn stage(layers: &[Layers], step: &Step) -> Result<JournalStep, RefusedBecause> 
             // Made beside the nearest directory that is there: its own may be made by an earlier step.
             let (parent, place) = staging(own, path)?;
             let placing = Placing::new(parent, place);
-            let staged = if like.kind == Kind::Symlink {
+            let staged = if like.kind == InodeKind::Symlink {
                 let target = upper.link_target(name).map_err(failed)?;
                 placing.stage(&Content::Link(&target), &like, before.as_ref())
             } else {
@@ -347,7 +347,7 @@ fn finish(layers: &[Layers], steps: &[JournalStep]) {
         let Ok((parent, name)) = own.lower.parent(&noted.path) else { continue };
         // The layer has none where the agent's git kept refs together.
         let like = match own.upper.status(&noted.path) {
-            Ok(Some(like)) if like.kind == Kind::Directory => Ok(like),
+            Ok(Some(like)) if like.kind == InodeKind::Directory => Ok(like),
             Ok(_) | Err(_) => parent.own_status(),
         };
         if let Ok(like) = like {

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use belljar_sys::Errno;
-use belljar_sys::beneath::{Directory, Kind, Onto, Status, is_superuser};
+use belljar_sys::beneath::{Directory, InodeKind, Onto, Status, is_superuser};
 
 use super::locks::release_lock;
 use super::{Beside, MADE, locate};
@@ -99,7 +99,7 @@ fn undo_one(own: &Layers, noted: &JournalStep, steps: &[JournalStep]) -> Result<
         JournalAct::Lock => release_lock(own, &noted.path)?,
         JournalAct::KeepDirectory => {}
         JournalAct::MakeDirectory => {
-            let is_ours = now.is_some_and(|now| now.kind == Kind::Directory && now.mode == MADE);
+            let is_ours = now.is_some_and(|now| now.kind == InodeKind::Directory && now.mode == MADE);
             let removed = if is_ours { opened(&parent, || parent.remove_directory(name)) } else { Ok(()) };
             match removed {
                 Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Became::Changed),

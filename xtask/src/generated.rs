@@ -8,7 +8,7 @@ use std::fs;
 use std::io::ErrorKind;
 
 use belljar_contract::{ExitCode, HarnessProfile};
-use belljar_runner::FileKind;
+use belljar_runner::SchemaKind;
 use serde_json::{Value, json};
 
 use crate::repository::Repository;
@@ -97,22 +97,22 @@ fn exit_codes() -> Result<String, TaskError> {
 }
 
 fn schema() -> Result<String, TaskError> {
-    published(FileKind::Manifest)
+    published(SchemaKind::Manifest)
 }
 
 fn answer_policy_schema() -> Result<String, TaskError> {
-    published(FileKind::AnswerPolicy)
+    published(SchemaKind::AnswerPolicy)
 }
 
 fn scenario_schema() -> Result<String, TaskError> {
-    published(FileKind::Scenario)
+    published(SchemaKind::Scenario)
 }
 
 fn session_schema() -> Result<String, TaskError> {
-    published(FileKind::Session)
+    published(SchemaKind::Session)
 }
 
-fn published(kind: FileKind) -> Result<String, TaskError> {
+fn published(kind: SchemaKind) -> Result<String, TaskError> {
     Ok(format!("{:#}\n", kind.schema()))
 }
 
@@ -128,7 +128,7 @@ fn manifest() -> Result<String, TaskError> {
          [docs/manifest.md](../manifest.md), the JSON Schema for editors\n\
          [schema/belljar.schema.json](../../schema/belljar.schema.json).\n",
     );
-    tables("", &FileKind::Manifest.schema(), &mut page)?;
+    tables("", &SchemaKind::Manifest.schema(), &mut page)?;
     harnesses(&mut page)?;
     Ok(page)
 }

@@ -48,7 +48,7 @@ pub use plan::planner::Planner;
 pub use plan::project::find as find_project;
 pub use plan::shared_values::SharedFile;
 pub use prove::{LeakRow, LeakVerdict, Leaks, ProveError, ProveRequest, Proved, leaks, prove};
-pub use schemas::FileKind;
+pub use schemas::SchemaKind;
 pub use session::conversation::{
     ConversationRequest, ConversationTimes, Deciders, ExternalDecider, ModelCalls, ModelLine, Pending, React,
     Spoken, Stopper, Then,

@@ -4,14 +4,14 @@ use serde_json::Value;
 
 /// A kind of file with a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileKind {
+pub enum SchemaKind {
     Manifest,
     Scenario,
     Session,
     AnswerPolicy,
 }
 
-impl FileKind {
+impl SchemaKind {
     pub const ALL: [Self; 4] = [Self::Manifest, Self::Scenario, Self::Session, Self::AnswerPolicy];
 
     #[must_use]

@@ -107,8 +107,8 @@ fn decided<'a>(keys: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
 #[test]
 fn every_key_was_decided_on() {
     let (mut scenario, mut session) = (BTreeSet::new(), BTreeSet::new());
-    keys(&belljar_runner::FileKind::Scenario.schema(), "", &mut scenario);
-    keys(&belljar_runner::FileKind::Session.schema(), "", &mut session);
+    keys(&belljar_runner::SchemaKind::Scenario.schema(), "", &mut scenario);
+    keys(&belljar_runner::SchemaKind::Session.schema(), "", &mut session);
     assert_eq!(scenario, decided(SCENARIO_KEYS.iter().map(|(key, _)| *key)));
     assert_eq!(session, decided(SESSION_KEYS.iter().map(|(key, _)| *key)));
     let reasons = SCENARIO_KEYS.iter().chain(&SESSION_KEYS).filter_map(|(key, asks)| match asks {

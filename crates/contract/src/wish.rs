@@ -211,8 +211,19 @@ impl Wishes {
     pub fn are_within(&self, agreed: &Value) -> bool {
         let now = self.to_json();
         let same = ["format", "suite", "root"].iter().all(|key| agreed.get(key) == now.get(key));
-        let list = agreed.get("wishes").and_then(Value::as_array);
-        same && list.is_some_and(|list| self.list.iter().all(|wish| list.contains(&json!(wish))))
+        same && self.list.iter().all(|wish| Self::stored_has(agreed, wish))
+    }
+
+    /// Whether a value of [`Self::to_json`] contains a wish.
+    #[must_use]
+    pub fn stored_has(stored: &Value, wish: &Wish) -> bool {
+        stored.get("wishes").and_then(Value::as_array).is_some_and(|list| list.contains(&json!(wish)))
+    }
+
+    /// Whether a value of [`Self::to_json`] is for the same directory.
+    #[must_use]
+    pub fn has_root_of(&self, stored: &Value) -> bool {
+        stored.get("root") == Some(&json!(self.root))
     }
 }
 

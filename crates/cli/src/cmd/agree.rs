@@ -5,8 +5,10 @@ use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Digest, ExitCode, SandboxChoice, Wish, Wishes, visible};
-use belljar_runner::suite::{Consent, LoadError, Permit, Trial, TrialUse};
-use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
+use belljar_runner::suite::{
+    AgreedBy, Consent, ConsentDecision, Known, LoadError, OpenWishes, Permit, Trial, TrialUse,
+};
+use belljar_runner::{Agreements, HostEnvironment};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 
@@ -19,6 +21,16 @@ pub struct AgreeOptions {
     /// Agree to the request with this digest, and refuse any other
     #[arg(long, value_name = "DIGEST", value_parser = digest, hide_short_help = true)]
     pub agree_to: Option<Digest>,
+}
+
+impl AgreeOptions {
+    fn agreed_by(&self) -> AgreedBy {
+        match (self.agree_to, self.yes) {
+            (Some(digest), _) => AgreedBy::Digest(digest),
+            (None, true) => AgreedBy::Yes,
+            (None, false) => AgreedBy::Agreements,
+        }
+    }
 }
 
 /// Reads a digest as belljar prints it.
@@ -43,7 +55,12 @@ impl Agreeing<'_> {
     pub fn ask<'t>(&self, trials: impl IntoIterator<Item = &'t Trial>) -> Result<Consent, CliError> {
         let wishes: Vec<Wishes> =
             trials.into_iter().map(|trial| trial.wishes(self.sandbox, self.used_for)).collect();
-        self.agreed(wishes, Known::Whole)
+        let consent = self.agreed(wishes, Known::Whole)?;
+        if self.options.yes && !self.output.json && !consent.given().is_empty() {
+            let all = consent.given().iter().flat_map(Wishes::list);
+            self.output.say(&format!("--yes agrees to {}", Wishes::count_by_kind(all)));
+        }
+        Ok(consent)
     }
 
     /// Loads files. Before one beyond the suite is opened, the user agrees to that; what it asks for comes after it.
@@ -55,12 +72,7 @@ impl Agreeing<'_> {
         load: impl Fn(Permit<'_>) -> Result<T, LoadError>,
     ) -> Result<Result<T, LoadError>, CliError> {
         let agreements = Agreements::new(&self.environment.config);
-        let permit = |wishes: &Wishes| {
-            // What --agree-to names is compared once everything is known; nothing is staged or printed before.
-            self.options.yes
-                || self.options.agree_to.is_some()
-                || matches!(agreements.standing(wishes), Ok(AgreementStanding::Agreed))
-        };
+        let permit = |wishes: &Wishes| self.options.agreed_by().permits(wishes, &agreements);
         loop {
             match load(&permit) {
                 Err(LoadError::Asks { wishes }) => self.agreed(vec![*wishes], Known::InPart)?,
@@ -70,91 +82,42 @@ impl Agreeing<'_> {
     }
 
     fn agreed(&self, all: Vec<Wishes>, known: Known) -> Result<Consent, CliError> {
-        let mut wishes: Vec<Wishes> = Vec::new();
-        for one in all.into_iter().filter(|one| !one.is_empty()) {
-            if !wishes.contains(&one) {
-                wishes.push(one);
-            }
-        }
-        let digest = Wishes::digest_of_all(&wishes);
-        if let Some(pinned) = self.options.agree_to {
-            if wishes.is_empty() {
+        let agreements = Agreements::new(&self.environment.config);
+        let open = match self.options.agreed_by().decide(all, self.used_for, known, &agreements)? {
+            ConsentDecision::Given(consent) => return Ok(consent),
+            ConsentDecision::NothingAsked { pinned } => {
                 let text = format!("--agree-to {pinned}: the files ask for nothing");
                 return Err(CliError::new(ExitCode::Invalid, text).hint("leave --agree-to out"));
             }
-            if pinned != digest {
-                return Err(differs(pinned, &wishes, self.environment));
+            ConsentDecision::Differs { pinned, found, wishes } => {
+                return Err(differs(pinned, found, &wishes, self.environment));
             }
-            return Ok(Consent::to(self.used_for, wishes));
-        }
-        if self.options.yes && !wishes.is_empty() && !self.output.json && known == Known::Whole {
-            let all = wishes.iter().flat_map(|one| one.list());
-            self.output.say(&format!("--yes agrees to {}", Wishes::count_by_kind(all)));
-        }
-        if wishes.is_empty() || self.options.yes {
-            return Ok(Consent::to(self.used_for, wishes));
-        }
-        let agreements = Agreements::new(&self.environment.config);
-        let open = not_agreed(&wishes, &agreements)?;
-        if open.is_empty() {
-            return Ok(Consent::to(self.used_for, wishes));
-        }
-        let lines = listed(&open, self.environment);
+            ConsentDecision::Open(open) => open,
+        };
+        let lines = listed(&open.open, self.environment);
         if self.output.json || !std::io::stdin().is_terminal() {
-            return Err(refusal((&wishes, known), lines, self.environment));
+            return Err(refusal(&open.all, known, lines, self.environment));
         }
-        let lines = [lines, summary(&open)].concat();
+        let lines = [lines, summary(&open.open)].concat();
         self.output
             .say(&format!("These files ask for more than their own directory:\n{}\n", lines.join("\n")));
         if !confirmed("Agree to this?", "`--yes` agrees for this call")? {
             return Err(CliError::new(ExitCode::Invalid, "not agreed to; nothing was started"));
         }
-        match known {
-            Known::Whole => open.iter().try_for_each(|(one, _)| agreements.agree(one).map(drop))?,
-            Known::InPart => {
-                for (one, before) in &open {
-                    agreements.agree_further(one, before.as_ref())?;
-                }
-            }
-        }
-        Ok(Consent::to(self.used_for, wishes))
+        Ok(open.agree(&agreements)?)
     }
-}
-
-/// Whether all that the files ask for is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
-    Whole,
-    /// A file beyond the suite, which was not read, may ask for more.
-    InPart,
-}
-
-/// Those that no agreement covers, with what was agreed to before.
-pub fn not_agreed(
-    wishes: &[Wishes],
-    agreements: &Agreements,
-) -> Result<Vec<(Wishes, Option<Value>)>, CliError> {
-    let mut open = Vec::new();
-    for one in wishes.iter().filter(|one| !one.is_empty()) {
-        match agreements.standing(one)? {
-            AgreementStanding::Agreed => {}
-            AgreementStanding::Never => open.push((one.clone(), None)),
-            AgreementStanding::Changed(before) => open.push((one.clone(), Some(before.shown))),
-        }
-    }
-    Ok(open)
 }
 
 /// The wishes of each suite, the most dangerous first; what was agreed to before is not repeated.
-pub fn listed(open: &[(Wishes, Option<Value>)], environment: &HostEnvironment) -> Vec<String> {
+pub fn listed(open: &[OpenWishes], environment: &HostEnvironment) -> Vec<String> {
     let mut lines = Vec::new();
-    for (wishes, before) in open {
-        lines.push(format!("  {}", environment.shown(&wishes.suite)));
+    for one in open {
+        lines.push(format!("  {}", environment.shown(&one.wishes.suite)));
         // All of them: behind "and more" the one that matters could hide.
-        let (new, before) = not_agreed_before(wishes, before.as_ref());
-        let mark = if before { "new: " } else { "" };
+        let new = one.new_ones();
+        let mark = if one.has_earlier_agreement() { "new: " } else { "" };
         lines.extend(new.iter().map(|wish| format!("    {mark}{wish}")));
-        let same = wishes.list().len() - new.len();
+        let same = one.wishes.list().len() - new.len();
         if same > 0 {
             lines.push(format!("    and {same} that you agreed to before"));
         }
@@ -162,21 +125,11 @@ pub fn listed(open: &[(Wishes, Option<Value>)], environment: &HostEnvironment) -
     lines
 }
 
-/// The wishes that were not agreed to before, and whether others were.
-fn not_agreed_before<'a>(wishes: &'a Wishes, before: Option<&Value>) -> (Vec<&'a Wish>, bool) {
-    // What was agreed to for another directory says nothing about this one.
-    let before = before.filter(|before| before.get("root") == Some(&json!(wishes.root)));
-    let agreed = before.and_then(|before| before.get("wishes")?.as_array());
-    let known = |wish: &Wish| agreed.is_some_and(|agreed| agreed.contains(&json!(wish)));
-    (wishes.list().iter().filter(|wish| !known(wish)).collect(), before.is_some())
-}
-
 /// What stands right above the question: how much is asked for, and, where the list is long, the worst of it again.
-pub fn summary(open: &[(Wishes, Option<Value>)]) -> Vec<String> {
+pub fn summary(open: &[OpenWishes]) -> Vec<String> {
     const LONG: usize = 12;
     const WORST: usize = 5;
-    let new = open.iter().flat_map(|(wishes, before)| not_agreed_before(wishes, before.as_ref()).0);
-    let mut new: Vec<&Wish> = new.collect();
+    let mut new: Vec<&Wish> = open.iter().flat_map(OpenWishes::new_ones).collect();
     new.sort();
     let mut lines = vec![format!("  in all: {}", Wishes::count_by_kind(new.iter().copied()))];
     if new.len() > LONG {
@@ -186,11 +139,7 @@ pub fn summary(open: &[(Wishes, Option<Value>)]) -> Vec<String> {
     lines
 }
 
-fn refusal(
-    (wishes, known): (&[Wishes], Known),
-    lines: Vec<String>,
-    environment: &HostEnvironment,
-) -> CliError {
+fn refusal(wishes: &[Wishes], known: Known, lines: Vec<String>, environment: &HostEnvironment) -> CliError {
     let digest = Wishes::digest_of_all(wishes);
     let text = "the files ask for more than their own directory, and no agreement covers it";
     let error = CliError::new(ExitCode::Invalid, text)
@@ -230,10 +179,9 @@ fn flags(suites: &[String]) -> String {
     flags.join(" ")
 }
 
-fn differs(pinned: Digest, wishes: &[Wishes], environment: &HostEnvironment) -> CliError {
-    let digest = Wishes::digest_of_all(wishes);
-    let open: Vec<_> = wishes.iter().map(|one| (one.clone(), None)).collect();
-    let text = format!("--agree-to names {pinned}, but what is asked for is {digest}");
+fn differs(pinned: Digest, found: Digest, wishes: &[Wishes], environment: &HostEnvironment) -> CliError {
+    let open: Vec<OpenWishes> = wishes.iter().cloned().map(OpenWishes::of).collect();
+    let text = format!("--agree-to names {pinned}, but what is asked for is {found}");
     CliError::new(ExitCode::Invalid, text)
         .details(listed(&open, environment))
         .data(data(wishes))
@@ -296,10 +244,10 @@ mod tests {
     fn the_worst_stands_right_above_the_question() {
         let hosts = (0..500).map(|number| HostPattern::parse(&format!("h{number}.test")).unwrap());
         let mut list: Vec<Wish> = hosts.map(|host| Wish::Host { host }).collect();
-        let first = summary(&[(Wishes::new(path("/a.yaml"), None, list[..2].to_vec()), None)]);
+        let first = summary(&[OpenWishes::of(Wishes::new(path("/a.yaml"), None, list[..2].to_vec()))]);
         assert_eq!(first, ["  in all: 2 hosts"]);
         list.push(Wish::Backend { backend: BackendKind::Host });
-        let lines = summary(&[(Wishes::new(path("/a.yaml"), None, list), None)]);
+        let lines = summary(&[OpenWishes::of(Wishes::new(path("/a.yaml"), None, list))]);
         assert_eq!(lines[0], "  in all: 1 weaker backend, 500 hosts");
         assert_eq!((lines.len(), lines[2].as_str()), (7, "    backend `host`: runs without isolation"));
     }

@@ -1,4 +1,4 @@
-use super::agree::{data as agreeing_data, listed, not_agreed, summary};
+use super::agree::{data as agreeing_data, listed, summary};
 use super::scenario_options::TryOptions;
 use crate::cmd::{Call, Command};
 use crate::confirm::confirmed;
@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, Purpose, SandboxChoice, Wishes};
 use belljar_report::{ValueChange, changes, render_changes};
-use belljar_runner::suite::{LoadError, TrialUse, load_scenario, scenario_files};
+use belljar_runner::suite::{Known, LoadError, TrialUse, agree, load_scenario, not_agreed, scenario_files};
 use belljar_runner::{AgreementStanding, Agreements, Allowances, HostEnvironment, Planned, Planner};
 use serde_json::json;
 use std::path::PathBuf;
@@ -110,9 +110,7 @@ fn suites(args: &TrustArgs, environment: &HostEnvironment, output: &Output) -> R
                 output.say(kept);
                 return Ok(ExitCode::Failed);
             }
-            for (one, before) in &open {
-                agreements.agree_further(one, before.as_ref())?;
-            }
+            agree(&open, Known::InPart, &agreements)?;
             kept = "What you agreed to before this question stays agreed to.";
         });
     }
@@ -134,9 +132,7 @@ fn suites(args: &TrustArgs, environment: &HostEnvironment, output: &Output) -> R
         output.say(kept);
         return Ok(ExitCode::Failed);
     }
-    for (one, _) in &open {
-        agreements.agree(one)?;
-    }
+    agree(&open, Known::Whole, &agreements)?;
     Ok(suites_done(output, &all, "agreed"))
 }
 

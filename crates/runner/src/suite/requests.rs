@@ -39,6 +39,11 @@ impl Consent {
         Self { used_for, given }
     }
 
+    #[must_use]
+    pub fn given(&self) -> &[Wishes] {
+        &self.given
+    }
+
     /// The digest of what the user agreed to for a suite; `None` if the suite asked for nothing.
     #[must_use]
     pub fn digest_for(&self, suite: &AbsPath) -> Option<Digest> {

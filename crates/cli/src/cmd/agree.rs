@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Digest, ExitCode, SandboxChoice, Wish, Wishes, visible};
 use belljar_runner::suite::{
-    AgreedBy, Consent, ConsentDecision, Known, LoadError, OpenWishes, Permit, Trial, TrialUse,
+    AgreedBy, Consent, ConsentDecision, KnownPart, LoadError, OpenWishes, Permit, Trial, TrialUse,
 };
 use belljar_runner::{Agreements, HostEnvironment};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ impl Agreeing<'_> {
     pub fn ask<'t>(&self, trials: impl IntoIterator<Item = &'t Trial>) -> Result<Consent, CliError> {
         let wishes: Vec<Wishes> =
             trials.into_iter().map(|trial| trial.wishes(self.sandbox, self.used_for)).collect();
-        let consent = self.agreed(wishes, Known::Whole)?;
+        let consent = self.agreed(wishes, KnownPart::Whole)?;
         if self.options.yes && !self.output.json && !consent.given().is_empty() {
             let all = consent.given().iter().flat_map(Wishes::list);
             self.output.say(&format!("--yes agrees to {}", Wishes::count_by_kind(all)));
@@ -75,13 +75,13 @@ impl Agreeing<'_> {
         let permit = |wishes: &Wishes| self.options.agreed_by().permits(wishes, &agreements);
         loop {
             match load(&permit) {
-                Err(LoadError::Asks { wishes }) => self.agreed(vec![*wishes], Known::InPart)?,
+                Err(LoadError::Asks { wishes }) => self.agreed(vec![*wishes], KnownPart::InPart)?,
                 loaded => return Ok(loaded),
             };
         }
     }
 
-    fn agreed(&self, all: Vec<Wishes>, known: Known) -> Result<Consent, CliError> {
+    fn agreed(&self, all: Vec<Wishes>, known: KnownPart) -> Result<Consent, CliError> {
         let agreements = Agreements::new(&self.environment.config);
         let open = match self.options.agreed_by().decide(all, self.used_for, known, &agreements)? {
             ConsentDecision::Given(consent) => return Ok(consent),
@@ -139,7 +139,12 @@ pub fn summary(open: &[OpenWishes]) -> Vec<String> {
     lines
 }
 
-fn refusal(wishes: &[Wishes], known: Known, lines: Vec<String>, environment: &HostEnvironment) -> CliError {
+fn refusal(
+    wishes: &[Wishes],
+    known: KnownPart,
+    lines: Vec<String>,
+    environment: &HostEnvironment,
+) -> CliError {
     let digest = Wishes::digest_of_all(wishes);
     let text = "the files ask for more than their own directory, and no agreement covers it";
     let error = CliError::new(ExitCode::Invalid, text)
@@ -147,8 +152,8 @@ fn refusal(wishes: &[Wishes], known: Known, lines: Vec<String>, environment: &Ho
         .data(data(wishes))
         .hint("--yes agrees to all of it, for this call");
     let error = match known {
-        Known::Whole => error.hint(format!("--agree-to {digest} agrees to exactly this")),
-        Known::InPart => error
+        KnownPart::Whole => error.hint(format!("--agree-to {digest} agrees to exactly this")),
+        KnownPart::InPart => error
             .hint(format!("--agree-to {digest} agrees to this, if what is read asks for nothing more"))
             .hint("what it asks for itself is shown once you agreed to read it"),
     };

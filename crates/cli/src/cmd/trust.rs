@@ -6,7 +6,9 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, Purpose, SandboxChoice, Wishes};
 use belljar_report::{ValueChange, changes, render_changes};
-use belljar_runner::suite::{Known, LoadError, TrialUse, agree, load_scenario, not_agreed, scenario_files};
+use belljar_runner::suite::{
+    KnownPart, LoadError, TrialUse, agree, load_scenario, not_agreed, scenario_files,
+};
 use belljar_runner::{AgreementStanding, Agreements, Allowances, HostEnvironment, Planned, Planner};
 use serde_json::json;
 use std::path::PathBuf;
@@ -110,7 +112,7 @@ fn suites(args: &TrustArgs, environment: &HostEnvironment, output: &Output) -> R
                 output.say(kept);
                 return Ok(ExitCode::Failed);
             }
-            agree(&open, Known::InPart, &agreements)?;
+            agree(&open, KnownPart::InPart, &agreements)?;
             kept = "What you agreed to before this question stays agreed to.";
         });
     }
@@ -132,7 +134,7 @@ fn suites(args: &TrustArgs, environment: &HostEnvironment, output: &Output) -> R
         output.say(kept);
         return Ok(ExitCode::Failed);
     }
-    agree(&open, Known::Whole, &agreements)?;
+    agree(&open, KnownPart::Whole, &agreements)?;
     Ok(suites_done(output, &all, "agreed"))
 }
 

@@ -18,7 +18,7 @@ pub enum AgreedBy {
 
 /// Whether all that the files ask for is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub enum KnownPart {
     Whole,
     /// A file beyond the suite, which was not read, may ask for more.
     InPart,
@@ -46,7 +46,7 @@ pub enum ConsentDecision {
 #[derive(Debug)]
 pub struct OpenConsent {
     used_for: TrialUse,
-    known: Known,
+    known: KnownPart,
     /// All requests, those that an agreement covers included.
     pub all: Vec<Wishes>,
     pub open: Vec<OpenWishes>,
@@ -91,10 +91,10 @@ impl OpenWishes {
 ///
 /// # Errors
 /// If an agreement cannot be written.
-pub fn agree(open: &[OpenWishes], known: Known, agreements: &Agreements) -> Result<(), AgreementError> {
+pub fn agree(open: &[OpenWishes], known: KnownPart, agreements: &Agreements) -> Result<(), AgreementError> {
     open.iter().try_for_each(|one| match known {
-        Known::Whole => agreements.agree(&one.wishes).map(drop),
-        Known::InPart => agreements.agree_further(&one.wishes, one.before.as_ref()).map(drop),
+        KnownPart::Whole => agreements.agree(&one.wishes).map(drop),
+        KnownPart::InPart => agreements.agree_further(&one.wishes, one.before.as_ref()).map(drop),
     })
 }
 
@@ -117,7 +117,7 @@ impl AgreedBy {
         self,
         all: Vec<Wishes>,
         used_for: TrialUse,
-        known: Known,
+        known: KnownPart,
         agreements: &Agreements,
     ) -> Result<ConsentDecision, AgreementError> {
         let mut wishes: Vec<Wishes> = Vec::new();

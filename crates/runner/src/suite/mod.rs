@@ -37,7 +37,7 @@ use belljar_plan::{OnUnanswered, PermissionParity, Staged, agent_under_test, tun
 use belljar_session::decider::{Chain, First, Parity, Scripted};
 use belljar_session::{By, Harnesses, MachineConfig, SkillPlace};
 pub use belljar_verdict::unvouched;
-pub use consent::{AgreedBy, ConsentDecision, Known, OpenConsent, OpenWishes, agree, not_agreed};
+pub use consent::{AgreedBy, ConsentDecision, KnownPart, OpenConsent, OpenWishes, agree, not_agreed};
 pub use deciders::{
     CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
     ModelDecider, ModelWish, OpenGate, Person, leave_answer,

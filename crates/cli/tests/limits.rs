@@ -6,6 +6,9 @@ use belljar_testkit::process::Finished;
 use belljar_testkit::require;
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn sh(stage: &Stage, text: &str) -> Finished {
     stage.run(&["exec", "--yes", "--", "sh", "-c", text])
@@ -182,4 +185,67 @@ fn a_scenario_records_the_default_process_limit() {
     let directory = std::path::PathBuf::from(row["directory"].as_str().unwrap());
     let events = fs::read_to_string(directory.join("events.jsonl")).unwrap();
     assert!(events.contains("\"kind\":\"limit_reached\",\"limit\":\"pids\""), "{events}");
+}
+
+/// The sockets of allowed hosts come to belljar as descriptors.
+#[test]
+fn too_few_open_files_are_an_error_at_once() {
+    require!(Bwrap);
+    let stage = Stage::new();
+    let hosts: Vec<String> = (0..40).map(|number| format!("\"h{number}.test\"")).collect();
+    let manifest = format!("[agents.default]\negress.allow = [{}]\n", hosts.join(", "));
+    stage.write("project/belljar.toml", manifest);
+    let belljar = env!("CARGO_BIN_EXE_belljar");
+    let within = |limit: u64| {
+        let line = format!("ulimit -n {limit}; exec {belljar} exec --yes -- sh -c 'ulimit -n'");
+        let mut command = Command::new("sh");
+        command.args(["-c", &line]).current_dir(stage.path("project")).env_clear().envs(stage.environment());
+        stage.finish(&mut command)
+    };
+    let began = Instant::now();
+    for limit in [28, 48, 56, 60] {
+        let few = within(limit);
+        assert_eq!(few.status.code(), Some(125), "{limit}: {}", few.stderr);
+        assert!(few.stderr.contains("the limit of open files is too low"), "{limit}: {}", few.stderr);
+        assert!(few.stderr.contains("ulimit -n 1024"), "{limit}: {}", few.stderr);
+    }
+    // It waited for a minute when the answer of the guest was lost.
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let enough = within(200);
+    assert_eq!((enough.status.code(), enough.stdout.trim()), (Some(0), "200"), "{}", enough.stderr);
+}
+
+#[test]
+fn allowed_hosts_without_an_address_are_said() {
+    let stage = Stage::new();
+    let hosts: Vec<String> = (100..200).map(|number| format!("\"h{number}.test\"")).collect();
+    let manifest = format!("[agents.default]\negress.allow = [{}]\n", hosts.join(", "));
+    stage.write("project/belljar.toml", manifest);
+    let found = stage.run(&["check"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    assert!(found.stderr.contains("4 of the allowed hosts, from `h196.test` on"), "{}", found.stderr);
+}
+
+/// Every connection of the agent takes two descriptors outside; inside, the limit is the user's.
+#[test]
+fn the_egress_services_may_open_many_files_and_the_command_as_many_as_before() {
+    require!(Bwrap);
+    let stage = Stage::with("[agents.default]\negress.allow = [\"a.test\"]\n");
+    let line = format!(
+        "ulimit -Sn 100; exec {} exec --yes -- sh -c 'ulimit -Sn; read end'",
+        env!("CARGO_BIN_EXE_belljar")
+    );
+    let mut command = Command::new("sh");
+    command.args(["-c", &line]).current_dir(stage.path("project")).env_clear().envs(stage.environment());
+    let mut belljar = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut inside = String::new();
+    let mut output = BufReader::new(belljar.stdout.take().unwrap());
+    output.read_line(&mut inside).unwrap();
+    let limits = fs::read_to_string(format!("/proc/{}/limits", belljar.id())).unwrap();
+    drop(belljar.stdin.take());
+    belljar.wait().unwrap();
+    assert_eq!(inside.trim(), "100");
+    let row = limits.lines().find(|row| row.starts_with("Max open files")).unwrap();
+    let soft: u64 = row.split_whitespace().nth(3).unwrap().parse().unwrap();
+    assert!(soft >= 1024, "{row}");
 }

@@ -33,6 +33,8 @@ pub struct SyntheticAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SyntheticAddresses {
     pub addresses: Vec<SyntheticAddress>,
+    /// Allowed hosts that there was no socket left for.
+    pub left_out: Vec<HostName>,
 }
 
 impl SyntheticAddresses {
@@ -57,9 +59,12 @@ impl SyntheticAddresses {
             }
         }
         let mut left = SOCKETS;
-        let mut addresses = Vec::new();
+        let (mut addresses, mut left_out) = (Vec::new(), Vec::new());
         for (number, (name, ports)) in (1_u16..).zip(named) {
-            let Some(rest) = left.checked_sub(ports.len()) else { break };
+            let Some(rest) = left.checked_sub(ports.len()).filter(|_| left_out.is_empty()) else {
+                left_out.push(name.clone());
+                continue;
+            };
             left = rest;
             let ports = ports.into_iter().collect();
             addresses.push(SyntheticAddress { address: at(0, number), name: Some(name.clone()), ports });
@@ -71,7 +76,7 @@ impl SyntheticAddresses {
             name: None,
             ports: ports.clone(),
         }));
-        Self { addresses }
+        Self { addresses, left_out }
     }
 
     /// The sockets that the guest opens: one for each address and port, and the resolver's. Empty without addresses.
@@ -108,6 +113,15 @@ mod tests {
             request: None,
         };
         SyntheticAddresses::of(&Egress { model: true, rules: allow.iter().map(rule).collect() })
+    }
+
+    #[test]
+    fn hosts_beyond_the_sockets_are_named() {
+        let allow: Vec<String> = (100..200).map(|number| format!("h{number}.example.org")).collect();
+        let found = addresses(&allow);
+        assert_eq!((found.addresses.len(), found.left_out.len()), (96, 4));
+        assert_eq!(found.left_out[0].to_string(), "h196.example.org");
+        assert!(addresses(&allow[..96]).left_out.is_empty());
     }
 
     #[test]

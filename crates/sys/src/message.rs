@@ -39,6 +39,9 @@ pub enum MessageError {
         /// The limit of the receiver.
         limit: usize,
     },
+    /// This process may not open as many files as came.
+    #[error("the limit of open files is too low for the descriptors of a message")]
+    OpenFiles,
     /// The other side closed between frames.
     #[error("the other side closed the socket")]
     Closed,
@@ -208,6 +211,10 @@ impl Reader<'_> {
             }
         }
         let cut = answer.flags.contains(ReturnFlags::CTRUNC);
+        // The kernel cuts the list short for want of room here, or where this process may open no more files.
+        if cut && self.taken.len() < MAX_DESCRIPTORS {
+            return Err(MessageError::OpenFiles);
+        }
         if cut || self.taken.len() > self.bounds.descriptors {
             return Err(MessageError::TooManyDescriptors { limit: self.bounds.descriptors });
         }

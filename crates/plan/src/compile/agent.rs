@@ -10,9 +10,10 @@ use crate::manifest::{AgentSpec, Layered, PathText, PermissionsSpec, ToolsSpec, 
 use belljar_contract::decode::{At, Place, list};
 use belljar_contract::nearest;
 use belljar_contract::{
-    AbsPath, AgentName, BackendKind, EnvEntry, Harness, HarnessProfile, HomeMode, ImageName, Instance,
-    InstanceKey, LibraryName, McpLaunch, McpServer, PLAN_FORMAT, PermissionRules, Plan, Plugin, Purpose,
-    Refusal, Skill, ToolRules, Wanted, WantedPlugin, WantedSkill, Workspace, WorkspaceMode,
+    AbsPath, AgentName, BackendKind, Egress, EnvEntry, Harness, HarnessProfile, HomeMode, ImageName,
+    Instance, InstanceKey, LibraryName, McpLaunch, McpServer, PLAN_FORMAT, PermissionRules, Plan, Plugin,
+    Purpose, Refusal, Skill, SyntheticAddresses, ToolRules, Wanted, WantedPlugin, WantedSkill, Workspace,
+    WorkspaceMode,
 };
 use std::collections::BTreeMap;
 
@@ -97,7 +98,9 @@ pub(super) fn compile(
             Some("go into the project's own directory; `-C DIR` does that too".to_owned());
     }
     let role = compiler.role(role.as_ref(), &mut reasons);
+    let egress_place = egress.as_ref().map_or(&agent.place, |egress| &egress.place);
     let mut egress = access::egress(egress.as_ref(), &mut reasons);
+    compiler.hosts_without_address(&egress, egress_place);
     let credentials = compiler.credentials(credentials, &egress, &mut reasons);
     let ssh_entries = compiler.ssh(ssh_entries, &mut egress, &mut reasons);
     let ssh_files = ssh::files(&inside.home, &ssh_entries);
@@ -308,6 +311,18 @@ impl<'a> Compiler<'a> {
         }
         reasons.add("image", image.as_str(), origin);
         Some(image.clone())
+    }
+
+    /// Programs that do not use the proxy reach a host by its address inside, and there are only so many.
+    fn hosts_without_address(&mut self, egress: &Egress, place: &Place) {
+        let left_out = SyntheticAddresses::of(egress).left_out;
+        let Some(first) = left_out.first() else { return };
+        let message = format!(
+            "{} of the allowed hosts, from `{first}` on, are reached only by programs that use the proxy",
+            left_out.len()
+        );
+        let help = "the others have addresses inside; a rule `*.domain` stands for many hosts".to_owned();
+        self.warn("hosts-without-address", message, place, "more hosts than addresses").help = Some(help);
     }
 
     /// What the provider may do on its own machines.

@@ -49,6 +49,15 @@ pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<Stri
             "`belljar doctor` lists the limits that this machine can enforce; or remove the limit".to_owned(),
         ];
     }
+    if matches!(error, RunError::Launch(LaunchError::OpenFiles)) {
+        return vec!["raise the limit with `ulimit -n 1024`, or allow fewer hosts".to_owned()];
+    }
+    if let RunError::Launch(LaunchError::Sealing { step: GuestStep::Keyring, .. }) = error {
+        return vec![
+            "every sandbox needs a key of its own; `cat /proc/key-users` lists how many you have".to_owned(),
+            "end other sandboxes, or raise the quota: `sudo sysctl kernel.keys.maxkeys=2000`".to_owned(),
+        ];
+    }
     if let RunError::Launch(LaunchError::Engine(engine)) = error {
         return engine_hints(engine);
     }

@@ -21,6 +21,7 @@ use belljar_egress::tape::{Recorder, Replay, ReplayReport, Taped};
 use belljar_egress::tls::TlsClient;
 use belljar_record::Redact;
 use belljar_sandbox::Running;
+use rustix::process::{Resource, Rlimit};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -99,9 +100,23 @@ pub(crate) struct EgressEnd {
     pub failures: Vec<String>,
 }
 
+/// Raises the soft limit of open files, because every connection of the agent takes two. The sandbox exists already and
+/// keeps the limit that it was started with.
+fn raise_open_files() {
+    const ENOUGH: u64 = 1 << 16;
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(ENOUGH).min(ENOUGH);
+    if limit.current.is_some_and(|current| current < most) {
+        let raised = Rlimit { current: Some(most), maximum: limit.maximum };
+        // Without it fewer connections are served at once.
+        rustix::process::setrlimit(Resource::Nofile, raised).ok();
+    }
+}
+
 impl Serving {
     /// Takes over the sandbox's sockets, opens the log and serves. The command has not been started yet.
     pub fn start(services: EgressServices, request: ServingRequest<'_>) -> Result<Self, EgressError> {
+        raise_open_files();
         let EgressServices { mode, reach, policy, token, interceptor, live, keys, .. } = services;
         let ServingRequest { plan, running, model, recorder, model_log, calls, run, log, redact } = request;
         let sockets = Sockets::take(plan, running);

@@ -99,6 +99,9 @@ pub enum LaunchError {
     /// A limit of the plan does not hold.
     #[error("a limit does not hold")]
     Limit(#[from] CgroupError),
+    /// The sockets of the sandbox need more open files than this process may have.
+    #[error("the limit of open files is too low for the sockets of the sandbox")]
+    OpenFiles,
     /// The guest broke the protocol, or said nothing.
     #[error("the guest does not answer as it should")]
     Talk(#[source] io::Error),

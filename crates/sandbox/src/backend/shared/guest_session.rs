@@ -4,7 +4,8 @@ use super::guest_root::PreparedRoot;
 use crate::backend::{Beginning, LaunchError, Launched, News, Running, StreamEnd, Streams};
 use belljar_contract::{
     GUEST_LISTENERS_MAX, GUEST_REPORT_MAX, GuestBeginning, GuestLandlock, GuestOrder, GuestReport,
-    GuestRestriction, GuestSpec, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch, LimitKind,
+    GuestRestriction, GuestSpec, GuestStep, GuestStream, GuestTerminal, GuestUsage, GuestVariable, Launch,
+    LimitKind,
 };
 use belljar_sys::message::{self, Bounds, MessageError};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -155,6 +156,14 @@ fn attach(spec: &mut GuestSpec, streams: Streams) -> Vec<OwnedFd> {
     attached
 }
 
+/// The guest has the limits of this process.
+fn sealing(step: GuestStep, errno: i32, detail: String) -> LaunchError {
+    if errno == rustix::io::Errno::MFILE.raw_os_error() {
+        return LaunchError::OpenFiles;
+    }
+    LaunchError::Sealing { step, detail }
+}
+
 impl<H: Holder> GuestSession<H> {
     fn seal(
         &mut self,
@@ -195,9 +204,7 @@ impl<H: Holder> GuestSession<H> {
                     self.guest = sender;
                     return Ok(());
                 }
-                GuestReport::SetupFailed { step, errno: _, detail } => {
-                    return Err(LaunchError::Sealing { step, detail });
-                }
+                GuestReport::SetupFailed { step, errno, detail } => return Err(sealing(step, errno, detail)),
                 early @ (GuestReport::Started { .. }
                 | GuestReport::ExecFailed { .. }
                 | GuestReport::Held { .. }
@@ -227,7 +234,15 @@ impl<H: Holder> GuestSession<H> {
         if !wait_readable(self.control.as_fd(), deadline) {
             return Err(LaunchError::Talk(std::io::ErrorKind::TimedOut.into()));
         }
-        self.receive().map_err(|_gone| self.holder.complaint())
+        self.receive().map_err(|error| match error {
+            MessageError::OpenFiles => LaunchError::OpenFiles,
+            MessageError::Closed | MessageError::CutOff => self.holder.complaint(),
+            MessageError::TooLong { .. }
+            | MessageError::TooManyDescriptors { .. }
+            | MessageError::TimedOut
+            | MessageError::Send(_)
+            | MessageError::Receive(_) => LaunchError::talk(error),
+        })
     }
 }
 
@@ -251,7 +266,7 @@ impl<H: Holder> Launched for GuestSession<H> {
             GuestReport::ExecFailed { what, errno } => {
                 Ok(Beginning::Failed { what: what.to_string(), errno })
             }
-            GuestReport::SetupFailed { step, errno: _, detail } => Err(LaunchError::Sealing { step, detail }),
+            GuestReport::SetupFailed { step, errno, detail } => Err(sealing(step, errno, detail)),
             other @ (GuestReport::Terminal
             | GuestReport::Listening { .. }
             | GuestReport::Sealed { .. }

@@ -34,7 +34,7 @@ use super::request::Unused;
 use super::shared::guest_root::{self, RootSources};
 use super::shared::guest_session::{GuestCommand, Unsealed};
 use super::shared::{files, guest_inside};
-use super::{LaunchError, LaunchRequest, Lowering, Running};
+use super::{LaunchError, LaunchRequest, Lowering, NeedsMet, Running};
 use belljar_contract::{AbsPath, GuestGround, Launch, Unmet};
 use belljar_sys::message;
 use handle::ContainerHandle;
@@ -46,8 +46,12 @@ use std::os::fd::AsFd;
 pub(super) struct ContainerBackend;
 
 impl Backend for ContainerBackend {
-    fn lower(&self, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-        lower::lower(self, lowering)
+    fn check_needs(&self, lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>> {
+        lower::check_needs(lowering)
+    }
+
+    fn lower(&self, lowering: &Lowering<'_>, met: NeedsMet) -> Result<Launch, Vec<Unmet>> {
+        lower::lower(self, lowering, met)
     }
 
     fn launch(&self, request: LaunchRequest<'_>) -> Result<Running, LaunchError> {

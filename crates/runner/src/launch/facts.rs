@@ -24,7 +24,7 @@ pub struct LaunchFacts {
 }
 
 impl LaunchFacts {
-    /// Examines the machine and the project. Neither is changed.
+    /// Examines the machine and the project.
     ///
     /// # Errors
     /// If the project cannot be examined.

@@ -230,7 +230,7 @@ fn continued_session(planned: &Planned, workload: &Workload) -> Option<String> {
     None
 }
 
-/// The identities of what belljar made for the run in its own data directory, which is mounted and which no user agreed to.
+/// The identities of the mounted files and directories that belljar itself made for the run.
 fn own_identities(
     plan: &Plan,
     launch: &Launch,

@@ -127,11 +127,11 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         }
     };
     let values = values(plan, environment, ask)?;
-    let kept = Kept::prepare(planned, plan, workload)?;
+    let mut identities = SourceIdentities { agreed, own: BTreeMap::new() };
+    let kept = Kept::prepare(planned, workload, &identities)?;
     let claimed = kept.layer.as_ref().map(Layer::at);
     let launch = lower(&Lowering { kept: claimed.as_ref().or(lowering.kept), ..lowering }, met)?;
-    let own = own_identities(plan, &launch, &agreed, environment)?;
-    let identities = SourceIdentities { agreed, own };
+    identities.own = own_identities(plan, &launch, &identities.agreed, environment)?;
     let found = secrets(planned, environment, &values, services.as_ref(), &taping);
     let found = found.map_err(RunError::TapeKey)?;
     let (redact, value_digests) = (found.redact, found.digests);
@@ -180,7 +180,12 @@ struct Kept {
 }
 
 impl Kept {
-    fn prepare(planned: &Planned, plan: &Plan, workload: &Workload) -> Result<Self, RunError> {
+    fn prepare(
+        planned: &Planned,
+        workload: &Workload,
+        identities: &SourceIdentities,
+    ) -> Result<Self, RunError> {
+        let plan = &planned.compiled.plan;
         let wanted = HeldInstance::is_wanted(plan);
         let instance = wanted.then(|| HeldInstance::prepare(plan, SystemTime::now())).transpose()?;
         let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };
@@ -193,6 +198,9 @@ impl Kept {
             (WorkspaceMode::Direct, _) | (_, None) => None,
             (WorkspaceMode::Overlay | WorkspaceMode::Copy, Some(instance)) => {
                 let repository = planned.repository.as_ref();
+                // Nothing is copied from, or noted about, a project that was replaced.
+                let mut sources = std::iter::once(&plan.workspace.source).chain(repository);
+                sources.try_for_each(|source| identities.confirm(source))?;
                 Some(Layer::for_run(plan, repository, instance).map_err(WorkspaceError::from)?)
             }
         };

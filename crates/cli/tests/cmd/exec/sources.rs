@@ -7,11 +7,11 @@ use belljar_testkit::require;
 use std::fs;
 use std::process::Command;
 
-/// A project that is changed in place, with files in it that are guarded, and a mount from elsewhere. `more` is added to the
+/// A project with files in it that are guarded where it is changed in place, and a mount from elsewhere. `more` is added to the
 /// manifest.
-fn guarded(more: &str) -> Stage {
+fn guarded(workspace: &str, more: &str) -> Stage {
     let manifest = format!(
-        "[agents.a]\nworkspace = \"direct\"\nmounts = [{{ source = \"../data-set\", target = \"/data\" }}]\n{more}"
+        "[agents.a]\nworkspace = {workspace:?}\nmounts = [{{ source = \"../data-set\", target = \"/data\" }}]\n{more}"
     );
     let stage = Stage::with(&manifest);
     stage.write("data-set/x", "content\n");
@@ -31,27 +31,41 @@ fn replacement(path: &str) -> String {
 #[test]
 fn a_source_that_is_replaced_after_the_user_agreed_is_refused() {
     require!(Bwrap);
-    for name in ["data-set", "project/.envrc", "project/.git/hooks", "project"] {
-        let stage = guarded("");
+    for (workspace, name) in [
+        ("direct", "data-set"),
+        ("direct", "project/.envrc"),
+        ("direct", "project/.git/hooks"),
+        ("direct", "project"),
+        ("overlay", "project"),
+        ("copy", "project"),
+    ] {
+        let stage = guarded(workspace, "");
         let path = stage.path(name).display().to_string();
         let command = format!("cd / && {} && echo value", replacement(&path));
         let env = format!("[agents.a.env]\nTOKEN = {{ command = [\"sh\", \"-c\", {command:?}] }}\n");
         let manifest = fs::read_to_string(stage.path("project/belljar.toml")).unwrap();
         stage.write("project/belljar.toml", format!("{manifest}{env}"));
         let found = sh(&stage, "echo begun");
-        assert_eq!((found.status.code(), found.stdout.as_str()), (Some(125), ""), "{name}: {}", found.stderr);
+        assert_eq!(
+            (found.status.code(), found.stdout.as_str()),
+            (Some(125), ""),
+            "{workspace} {name}: {}",
+            found.stderr
+        );
         let message = format!("`{path}` is not what it was when the plan was made");
-        assert!(found.stderr.contains(&message), "{name}: {}", found.stderr);
+        assert!(found.stderr.contains(&message), "{workspace} {name}: {}", found.stderr);
     }
-    let stage = guarded("[agents.a.env]\nTOKEN = { command = [\"echo\", \"value\"] }\n");
-    assert_prints(&sh(&stage, "echo begun"), "begun\n");
+    for workspace in ["direct", "overlay", "copy"] {
+        let stage = guarded(workspace, "[agents.a.env]\nTOKEN = { command = [\"echo\", \"value\"] }\n");
+        assert_prints(&sh(&stage, "echo begun"), "begun\n");
+    }
 }
 
 #[test]
 fn a_source_that_is_replaced_while_the_user_is_asked_is_refused() {
     require!(Bwrap);
     for name in ["data-set", "project/.envrc"] {
-        let stage = guarded("");
+        let stage = guarded("direct", "");
         let mut child = asked(&stage);
         let path = stage.path(name).display().to_string();
         let replaced = Command::new("sh").args(["-c", &replacement(&path)]).status().unwrap();

@@ -5,7 +5,7 @@
 
 use super::lower;
 use crate::backend::LaunchError;
-use crate::backend::shared::guest_root::{hold_bytes, open_source};
+use crate::backend::shared::guest_root::{begin_overlay, hold_bytes, open_source};
 use crate::backend::shared::source_identities::SourceIdentities;
 use crate::workspace::Overlay;
 use belljar_contract::{AbsPath, Launch, LaunchArgument, OsText};
@@ -147,7 +147,7 @@ impl Begun {
         kept.extend([by_descriptor, theirs]);
         let (bwrap, stderr) = match overlays {
             [] => start(&argv, kept)?,
-            overlays => start_in_overlays(&argv, kept, overlays)?,
+            overlays => start_in_overlays(&argv, kept, overlays, identities)?,
         };
         Ok(Self { bwrap, stderr, control })
     }
@@ -204,6 +204,7 @@ fn start_in_overlays(
     argv: &[Vec<u8>],
     kept: Vec<OwnedFd>,
     overlays: &[Overlay],
+    identities: &SourceIdentities,
 ) -> Result<(OwnedChild, File), LaunchError> {
     let mut arguments = argv.iter().map(|argument| OsStr::from_bytes(argument));
     // outside: bwrap
@@ -211,7 +212,8 @@ fn start_in_overlays(
     command.current_dir("/");
     command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.own_session().keeps(kept);
-    let specs = overlays.iter().map(Overlay::begin).collect::<Result<_, _>>()?;
+    let specs = overlays.iter().map(|overlay| begin_overlay(overlay, identities));
+    let specs = specs.collect::<Result<_, _>>()?;
     let preparation = belljar_sys::overlay::prepare(&mut command, specs)?;
     let spawned = command.spawn();
     // The command's closure holds our copies of the descriptors, the guest's end of the socket among them.

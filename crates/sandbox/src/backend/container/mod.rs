@@ -73,7 +73,7 @@ impl Backend for ContainerBackend {
         // bubblewrap is not used; what was started early ends while the container is made.
         let unused = Unused::new(waiting);
         let image = &container.image;
-        let overlays = overlays.iter().map(|overlay| guest_root::layers(overlay, image));
+        let overlays = overlays.iter().map(|overlay| guest_root::layers(overlay, image, identities));
         let ground = GuestGround::Container { overlays: overlays.collect::<Result<_, _>>()? };
         let sources = RootSources { ground, image: Some(image), identities, run_files };
         let root = guest_root::prepare(sources, &launch.root, launch.bounds)?;

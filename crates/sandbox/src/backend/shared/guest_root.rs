@@ -10,6 +10,7 @@ use belljar_contract::{
 };
 use belljar_sys::fds;
 use belljar_sys::mounts::{self, Identity};
+use belljar_sys::overlay::OverlaySpec;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -55,12 +56,27 @@ pub(in crate::backend) fn prepare(
     Ok(PreparedRoot { root, contents, sources })
 }
 
-/// Makes the layers of an overlay, which the guest mounts where it finds them in the container.
+/// Makes the layers of an overlay. The lower one is the project or its repository, and must be what it was when the user
+/// agreed.
+pub(in crate::backend) fn begin_overlay(
+    overlay: &Overlay,
+    identities: &SourceIdentities,
+) -> Result<OverlaySpec, LaunchError> {
+    let spec = overlay.begin()?;
+    let [(lower, found), _upper, _work] = spec.layers();
+    let failed =
+        |error| LaunchError::Content { name: "the overlay".to_owned(), cause: std::io::Error::other(error) };
+    let path = AbsPath::new(OsStr::from_bytes(lower.to_bytes())).map_err(failed)?;
+    if identities.expected(&path)? == found { Ok(spec) } else { Err(LaunchError::Changed { path }) }
+}
+
+/// The layers of an overlay, which the guest mounts where it finds them in the container.
 pub(in crate::backend) fn layers(
     overlay: &Overlay,
     image: &ContainerImage,
+    identities: &SourceIdentities,
 ) -> Result<GuestOverlay, LaunchError> {
-    let spec = overlay.begin()?;
+    let spec = begin_overlay(overlay, identities)?;
     let text = |path: &CStr| {
         let placed = AbsPath::new(OsStr::from_bytes(path.to_bytes())).map(|path| image.place(&path));
         placed.map(|path| text(&path)).unwrap_or_default()

@@ -2,7 +2,7 @@
 
 use crate::backend::LaunchError;
 use belljar_contract::AbsPath;
-use belljar_sys::mounts::Identity;
+use belljar_sys::mounts::{Identity, try_identity};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 
@@ -21,6 +21,19 @@ pub struct SourceIdentities {
 }
 
 impl SourceIdentities {
+    /// Checks that a source is still what it must be.
+    ///
+    /// # Errors
+    /// Says why the source must not be used.
+    pub fn confirm(&self, path: &AbsPath) -> Result<(), LaunchError> {
+        let expected = self.expected(path)?;
+        let failed = |cause: Errno| LaunchError::Source { path: path.clone(), cause: cause.into() };
+        match try_identity(path.as_path()).map_err(failed)? == expected {
+            true => Ok(()),
+            false => Err(LaunchError::Changed { path: path.clone() }),
+        }
+    }
+
     /// The identity that a source must have.
     pub(in crate::backend) fn expected(&self, path: &AbsPath) -> Result<Identity, LaunchError> {
         match self.agreed.get(path) {
@@ -39,7 +52,6 @@ mod tests {
     use super::*;
     use crate::backend::shared::guest_root::open_source;
     use belljar_contract::with_causes;
-    use belljar_sys::mounts::try_identity;
     use std::fs;
 
     #[test]
@@ -64,6 +76,7 @@ mod tests {
         let refusal = |name: &str| open_source(&at(name), &identities).err().map(|error| with_causes(&error));
         for name in ["same", "own"] {
             assert_eq!(refusal(name), None);
+            identities.confirm(&at(name)).unwrap();
         }
         for (name, why) in [
             ("replaced", "is not what it was when the plan was made"),
@@ -71,7 +84,9 @@ mod tests {
             ("appeared", "was not there when the plan was made"),
             ("unknown", "is not part of the plan"),
         ] {
-            assert_eq!(refusal(name), Some(format!("`{}` {why}", at(name))));
+            let why = format!("`{}` {why}", at(name));
+            assert_eq!(with_causes(&identities.confirm(&at(name)).unwrap_err()), why);
+            assert_eq!(refusal(name), Some(why));
         }
     }
 }

@@ -57,6 +57,24 @@ impl BackendKind {
         }
     }
 
+    /// Whether its sandbox can be started before the plan is known, and be used by any plan that fits.
+    #[must_use]
+    pub const fn starts_early(self) -> bool {
+        match self {
+            BackendKind::Bwrap => true,
+            BackendKind::Host | BackendKind::Container => false,
+        }
+    }
+
+    /// Whether an engine of the user makes its sandboxes.
+    #[must_use]
+    pub const fn needs_engine(self) -> bool {
+        match self {
+            BackendKind::Container => true,
+            BackendKind::Host | BackendKind::Bwrap => false,
+        }
+    }
+
     /// Whether a plan may name an image for it.
     #[must_use]
     pub const fn takes_image(self) -> bool {

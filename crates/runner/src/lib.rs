@@ -37,7 +37,8 @@ pub use launch::guest_program::{GuestImage, GuestProgram, UnpackError};
 pub use launch::memory::guard_secrets;
 pub use launch::workspace::WorkspaceError;
 pub use launch::{
-    Ask, CommandOutcome, Model, Report, RunError, RunRequest, Spent, Stdio, lowered, refused_limits, run,
+    Ask, CommandOutcome, LaunchFacts, Model, Report, RunError, RunRequest, Spent, Stdio, lowered,
+    refused_limits, run,
 };
 pub use plan::agreements::{Agreement, AgreementError, AgreementStanding, Agreements, Terms};
 pub use plan::allowances::Allowances;

@@ -6,10 +6,11 @@ mod workspace;
 pub use backend::{
     BackendError, Beginning, BuiltImage, CONTAINER_DIRECTORY_PREFIX, Capacity, ENGINE_VARIABLE, Engine,
     EngineError, EnginePlaces, FromError, Image, ImageAct, ImageNews, KeptAt, LEAF_PREFIX, LaunchError,
-    LaunchRequest, Launched, Lowering, MODEL_LISTENER, MachineFacts, News, OrphanContainer, PROXY_ADDRESS,
-    PROXY_LISTENER, Rebuild, Running, SSH_LISTENER, ServiceEnd, StreamEnd, Streams, SystemEntry,
-    UnfinishedImage, Waiting, check_needs, default_limits, default_process_limit, guard_lacks, guest_path,
-    held_limits, launch, leaf_maker, look_around, lower, wanted_of_images,
+    LaunchRequest, Launched, Lowering, MODEL_LISTENER, MachineFacts, NeedsMet, News, OrphanContainer,
+    PROXY_ADDRESS, PROXY_LISTENER, Rebuild, Running, SSH_LISTENER, ServiceEnd, SourceIdentities,
+    SourceIdentity, StreamEnd, Streams, SystemEntry, UnfinishedImage, Waiting, check_needs, default_limits,
+    default_process_limit, guard_lacks, guest_path, held_limits, launch, leaf_maker, look_around, lower,
+    wanted_of_images,
 };
 pub use belljar_class::{
     Alias, BUILD_OUTPUT, Class, EntryKind, GitSetting, Grade, LARGEST_CONFIG, Redirected, SpecialKind,

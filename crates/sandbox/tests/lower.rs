@@ -4,11 +4,12 @@
 
 use belljar_contract::{
     AbsPath, Access, AgentName, BackendKind, ContainerImage, Egress, EgressRule, EnvEntry, EnvGiver, EnvName,
-    EnvSource, FileContent, HomeMode, HostPattern, ImageName, Instance, InstanceKey, LaunchArgument, Limits,
-    Mount, MountSource, Need, OsText, PLAN_FORMAT, Plan, PlannedFile, Prompt, Purpose, RuleEffect,
-    WantWeight, Workload, Workspace, WorkspaceMode,
+    EnvSource, FileContent, GuestFiles, GuestFilter, GuestGuard, GuestOnHeld, HomeMode, HostPattern,
+    ImageName, Instance, InstanceKey, Launch, LaunchArgument, Limits, Mount, MountSource, Need, OsText,
+    PLAN_FORMAT, Plan, PlannedFile, Prompt, Purpose, RuleEffect, WantWeight, Workload, Workspace,
+    WorkspaceMode,
 };
-use belljar_sandbox::{Capacity, Lowering, MachineFacts, SystemEntry, lower};
+use belljar_sandbox::{BackendError, Capacity, Lowering, MachineFacts, SystemEntry, check_needs};
 
 fn abs(path: &str) -> AbsPath {
     AbsPath::new(path).unwrap()
@@ -110,12 +111,15 @@ fn machine() -> MachineFacts {
             (abs("/srv/pro ject/.git"), Access::ReadWrite),
             (abs("/srv/pro ject/.git/hooks"), Access::ReadOnly),
         ],
-        kept: None,
     }
 }
 
 fn lowering<'a>(plan: &'a Plan, workload: &'a Workload, machine: &'a MachineFacts) -> Lowering<'a> {
-    Lowering { plan, workload, machine, terminal: false }
+    Lowering { plan, workload, machine, terminal: false, conversation: false, kept: None }
+}
+
+fn lower(lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
+    belljar_sandbox::lower(lowering, check_needs(lowering)?)
 }
 
 #[test]
@@ -181,6 +185,28 @@ fn the_guest_gets_separate_arguments() {
 }
 
 #[test]
+fn a_conversation_and_a_terminal_are_inputs_of_the_lowering() {
+    let (plan, mut machine, workload) = (plan(), machine(), Workload::Agent(Vec::new()));
+    machine.guard = Some(GuestGuard {
+        roots: Vec::new(),
+        apart: Vec::new(),
+        allowed: Vec::new(),
+        on_held: GuestOnHeld::Refuse,
+    });
+    let lowering = lowering(&plan, &workload, &machine);
+    for (terminal, conversation) in [(false, false), (true, false), (false, true)] {
+        let guest = lower(&Lowering { terminal, conversation, ..lowering }).unwrap().guest;
+        let (filter, files) = match conversation {
+            true => (GuestFilter::Apart, GuestFiles::ProcessesApart),
+            false => (GuestFilter::Standard, GuestFiles::AsMounted),
+        };
+        assert_eq!((guest.filter, guest.files), (filter, files));
+        let on_held = if terminal { GuestOnHeld::Ask } else { GuestOnHeld::Refuse };
+        assert_eq!(guest.guard.map(|guard| guard.on_held), Some(on_held));
+    }
+}
+
+#[test]
 fn every_need_is_met_or_refused() {
     let mut plan = plan();
     plan.limits.pids = Some(7);
@@ -221,8 +247,7 @@ fn only_allowed_names_get_addresses_and_a_resolver() {
     let names: Vec<&str> = open.guest.listeners.iter().map(|listener| listener.name.as_str()).collect();
     assert_eq!(names, ["proxy", "resolver", "transparent 198.18.0.1:443"]);
     assert!(open.guest.range.is_some());
-    let arguments = |launch: &belljar_contract::Launch| -> Vec<String> {
-        launch.arguments.iter().map(LaunchArgument::shown).collect()
-    };
+    let arguments =
+        |launch: &Launch| -> Vec<String> { launch.arguments.iter().map(LaunchArgument::shown).collect() };
     assert_eq!(arguments(&open), arguments(&closed), "what bubblewrap may do does not depend on egress");
 }

@@ -61,9 +61,16 @@ pub struct Identity {
 /// # Errors
 /// Fails if the file does not exist.
 pub fn identity(path: &Path) -> Result<Identity, MountError> {
+    try_identity(path).map_err(|cause| MountError::Identify { path: path.to_owned(), cause })
+}
+
+/// The same, with the kernel's answer alone where there is no identity.
+///
+/// # Errors
+/// Fails if the file does not exist, or a directory above it may not be searched.
+pub fn try_identity(path: &Path) -> Result<Identity, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::INO)
-        .map_err(|cause| MountError::Identify { path: path.to_owned(), cause })?;
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::INO)?;
     Ok(Identity { device: (stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino })
 }
 

@@ -232,6 +232,8 @@ fn identity_tells_files_apart() {
     assert_ne!(mounts::identity(&other).unwrap(), first);
     assert_ne!(mounts::identity(&link).unwrap(), first, "a link is not what it points at");
     assert!(mounts::identity(&directory.path().join("none")).is_err());
+    assert_eq!(mounts::try_identity(&directory.path().join("none")), Err(rustix::io::Errno::NOENT));
+    assert_eq!(mounts::try_identity(&file.join("below")), Err(rustix::io::Errno::NOTDIR));
 }
 
 #[test]

@@ -11,8 +11,9 @@ use belljar_contract::{
 use belljar_report::{changes, render_changes, render_diagnostics, render_open};
 use belljar_runner::changes::KeptSummary;
 use belljar_runner::{
-    AgreementStanding, Agreements, CommandOutcome, Denied, EgressMode, Ending, Model, Planned, Planner,
-    Reach, Report, RunRequest, Spent, Stdio, Waiting, ask_hidden, is_interactive, launch_hints, lowered, run,
+    AgreementStanding, Agreements, CommandOutcome, Denied, EgressMode, Ending, LaunchFacts, Model, Planned,
+    Planner, Reach, Report, RunError, RunRequest, Spent, Stdio, Waiting, ask_hidden, is_interactive,
+    launch_hints, run,
 };
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
@@ -76,7 +77,7 @@ pub struct Begun {
 impl StartOptions {
     /// Finds the project. A sandbox that was started early and does not fit is ended.
     pub fn begin(&self, call: &Call<'_>) -> Result<Begun, CliError> {
-        let fits = !self.dry_run && matches!(self.sandbox.backend, None | Some(BackendKind::Bwrap));
+        let fits = !self.dry_run && self.sandbox.backend.is_none_or(BackendKind::starts_early);
         let planner = call.planner()?.with_sandbox(self.sandbox.asked());
         let waiting = call.waiting().filter(|_| fits);
         Ok(Begun { planner, waiting })
@@ -111,12 +112,17 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
     if !planned.warnings.is_empty() {
         output.say(&render_diagnostics(&planned.warnings, &planned.sources, output.err_style()));
     }
+    let explained = |error: RunError| {
+        let hints = launch_hints(&error, planner.environment());
+        hints.into_iter().fold(CliError::from(error), CliError::hint)
+    };
+    // Before the user agrees: what is replaced after that is not mounted.
+    let facts = LaunchFacts::gather(&planned, planner.environment()).map_err(explained)?;
     let pinned = super::agree::pinned(options.agree_to, planned.compiled.plan.digest())?;
     if planned.needs_agreement && !options.yes && !pinned {
         agree(planner, &planned, output)?;
     }
     audit(&planned, output);
-    warn_of_open(planner, &planned, workload, output)?;
     let mut ask = |message: &str| ask_hidden(message);
     let mut running = false;
     let interactive = is_interactive();
@@ -138,12 +144,14 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
     let report = run(RunRequest {
         notice: None,
         planned: &planned,
+        facts,
         environment: planner.environment(),
         workload,
         name,
         model,
         mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
         reach: Reach::AsRuled,
+        open: &mut |open| output.say(&render_open(open, output.err_style())),
         ask: &mut ask,
         stdio: Stdio::User,
         waiting,
@@ -151,10 +159,7 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
         taping: belljar_runner::tape::Taping::Off,
         watch: &mut watch,
     })
-    .map_err(|error| {
-        let hints = launch_hints(&error, planner.environment());
-        hints.into_iter().fold(CliError::from(error), CliError::hint)
-    })?;
+    .map_err(explained)?;
     let status = report.outcome.status();
     print_report(report, &held, (planner, &planned), options, output);
     Ok(status)
@@ -364,22 +369,6 @@ fn spending(spent: Spent) -> String {
     let Spent { input_tokens, output_tokens, cost_micros } = spent;
     let cents = cost_micros.div_ceil(10_000);
     format!("{input_tokens} tokens read, {output_tokens} written, ${}.{:02}", cents / 100, cents % 100)
-}
-
-/// Warns, every time, of what the backend does not isolate.
-fn warn_of_open(
-    planner: &Planner,
-    planned: &Planned,
-    workload: &Workload,
-    output: &Output,
-) -> Result<(), CliError> {
-    if planned.compiled.plan.backend != BackendKind::Host {
-        return Ok(());
-    }
-    let launch = lowered(planned, planner.environment(), workload)
-        .map_err(|error| CliError::from(error).into_launch())?;
-    output.say(&render_open(&launch.open, output.err_style()));
-    Ok(())
 }
 
 /// Secrets that would enter the sandbox are named before they do.

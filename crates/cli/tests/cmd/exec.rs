@@ -1,6 +1,7 @@
 mod early;
 mod leaving;
 mod limits;
+mod sources;
 
 use crate::stage::Stage;
 use belljar_testkit::process::{Finished, run_within};
@@ -341,6 +342,16 @@ QUESTION = { value = "?really" }
     for value in ["from a file", "out-put"] {
         assert!(!found.stderr.contains(value), "no value is shown: {}", found.stderr);
     }
+}
+
+#[test]
+fn what_the_host_leaves_open_is_said_before_a_value_is_found() {
+    let manifest = "[agents.a]\nbackend = \"host\"\n[agents.a.env]\nTOKEN = { command = [\"false\"] }\n";
+    let found = exec(&Stage::with(manifest), &["true"]);
+    assert_eq!(found.status.code(), Some(125));
+    let place = |text: &str| found.stderr.find(text).unwrap_or_else(|| panic!("{text}: {}", found.stderr));
+    assert!(place("NOT isolated") < place("cannot find the value of `TOKEN`"), "{}", found.stderr);
+    assert_eq!(found.stderr.matches("NOT isolated").count(), 1);
 }
 
 #[test]

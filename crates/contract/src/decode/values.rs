@@ -1,7 +1,8 @@
 //! How the nouns of this crate are written in a file.
 
 use super::{
-    Decode, Fault, Faults, Kind, NameKey, Node, Scalar, choice, shown, whole_number, whole_number_schema,
+    Decode, Fault, Faults, Kind, NameKey, Node, Scalar, choice, choice_schema, choice_text, shown,
+    whole_number, whole_number_schema,
 };
 use crate::{
     AbsPath, Access, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, Host, HostName, HostPattern,
@@ -273,11 +274,16 @@ choice!(WorkspaceMode, "a workspace mode", {
     "overlay" => WorkspaceMode::Overlay,
     "copy" => WorkspaceMode::Copy,
 });
-choice!(BackendKind, "a backend", {
-    "host" => BackendKind::Host,
-    "bwrap" => BackendKind::Bwrap,
-    "container" => BackendKind::Container,
-});
+impl Decode for BackendKind {
+    fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
+        let name = choice_text(node, "a backend", &Self::ALL.map(Self::name), faults)?;
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    fn schema() -> Value {
+        choice_schema(&Self::ALL.map(Self::name))
+    }
+}
 choice!(Access, "a mount mode", {
     "ro" => Access::ReadOnly,
     "rw" => Access::ReadWrite,

@@ -75,7 +75,7 @@ pub(super) fn compile(
         .facts
         .guard_lacks
         .as_ref()
-        .filter(|_| backend != BackendKind::Host && request.purpose == Purpose::Session);
+        .filter(|_| backend.isolates() && request.purpose == Purpose::Session);
     let default = if lacks.is_some() { defaults::WORKSPACE_UNGUARDED } else { defaults::WORKSPACE };
     let mode = reasons.choose("workspace", workspace.as_ref(), default, shown);
 
@@ -446,7 +446,7 @@ fn instance(compiler: &Compiler<'_>, reasons: &mut Reasons) -> Instance {
 }
 
 fn inside(compiler: &Compiler<'_>, home: HomeMode, backend: BackendKind, instance: &Instance) -> Inside {
-    if backend == BackendKind::Host {
+    if !backend.isolates() {
         // Without a sandbox nothing can be mounted at a path of our choice, so the file lies in the instance.
         return Inside {
             home: instance.directory.child("host/home"),

@@ -6,7 +6,7 @@ use crate::environment::HostEnvironment;
 use crate::launch::engine::engine_places;
 use crate::launch::interpreter::interpreter;
 use crate::store::leftovers::{MARK, mark};
-use belljar_contract::{AbsPath, Checkup, CheckupState, ImageName, with_causes};
+use belljar_contract::{AbsPath, BackendKind, Checkup, CheckupState, ImageName, with_causes};
 use belljar_sandbox::{ENGINE_VARIABLE, Engine, EnginePlaces, ServiceEnd, wanted_of_images};
 use belljar_session::Harnesses;
 use std::path::Path;
@@ -15,8 +15,13 @@ use std::process::Command;
 pub(super) fn sandbox(environment: &HostEnvironment, own: &AbsPath, scratch: Option<&Path>) -> Checkup {
     let loses = "no command can run in a sandbox";
     let variables = Vec::new();
-    let subject =
-        SandboxCheck { id: "a sandbox", backend: "bwrap", variables, state: CheckupState::Bad, loses };
+    let subject = SandboxCheck {
+        id: "a sandbox",
+        backend: BackendKind::Bwrap,
+        variables,
+        state: CheckupState::Bad,
+        loses,
+    };
     tried(environment, own, scratch, &subject)
 }
 
@@ -35,7 +40,7 @@ pub(super) fn containers(environment: &HostEnvironment, own: &AbsPath, scratch: 
     };
     let subject = SandboxCheck {
         id,
-        backend: "container",
+        backend: BackendKind::Container,
         variables: vec![(ENGINE_VARIABLE, socket)],
         state: CheckupState::Absent,
         loses,
@@ -91,7 +96,7 @@ fn places_of_its_own(environment: &HostEnvironment, scratch: Option<&Path>) -> E
 /// The kind of sandbox to test, and the consequence of a failure.
 struct SandboxCheck<'a> {
     id: &'static str,
-    backend: &'a str,
+    backend: BackendKind,
     variables: Vec<(&'a str, std::ffi::OsString)>,
     state: CheckupState,
     loses: &'a str,
@@ -121,7 +126,7 @@ fn tried(
     // outside: doctor-sandbox
     let mut command = Command::new(own.as_path());
     command
-        .args(["exec", "--backend", backend, "--", "true"])
+        .args(["exec", "--backend", backend.name(), "--", "true"])
         .current_dir(project)
         .env_clear()
         .env("HOME", home)

@@ -3,7 +3,7 @@
 use super::allowances;
 use super::error::RunError;
 use super::limits;
-use super::prepare::Sandbox;
+use super::prepare::{Decided, Sandbox};
 use super::report::CommandOutcome;
 use super::request::{Model, Stdio};
 use super::streams::Streamed;
@@ -80,17 +80,12 @@ fn carry_out(
     let Sandbox {
         plan,
         workload,
-        launch,
-        mut variables,
+        decided: Decided { launch, terminal, mut variables, run_files, overlays, services },
         identities,
-        run_files,
-        overlays,
         environment,
-        services,
         model,
         stdio,
         waiting,
-        terminal,
         taping,
         watch,
     } = sandbox;

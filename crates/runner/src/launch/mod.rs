@@ -3,6 +3,7 @@
 pub(crate) mod early;
 pub(crate) mod engine;
 mod error;
+mod facts;
 mod finish;
 pub(crate) mod guest_program;
 pub(crate) mod interpreter;
@@ -18,6 +19,7 @@ pub(crate) mod values;
 pub(crate) mod workspace;
 
 pub use error::RunError;
+pub use facts::LaunchFacts;
 pub use report::{CommandOutcome, Report, Spent};
 pub use request::{Ask, Model, RunRequest, Stdio};
 
@@ -27,12 +29,10 @@ use crate::plan::allowances::Allowances;
 use crate::plan::planned::Planned;
 use crate::session::terminal::Terminal;
 use belljar_contract::{Launch, Need, OsText, Plan, Unmet, Workload};
-use belljar_sandbox::{Lowering, MachineFacts, held_limits, look_around, lower};
+use belljar_sandbox::{KeptAt, Lowering, MachineFacts, check_needs, lower};
 use finish::finish;
-use interpreter::interpreter;
 use live::launch;
 use prepare::{Prepared, prepare};
-use workspace::Watch;
 
 /// Runs a command in a sandbox to its end.
 ///
@@ -53,8 +53,26 @@ pub fn lowered(
     environment: &HostEnvironment,
     workload: &Workload,
 ) -> Result<Launch, RunError> {
-    let (machine, _watch) = examine(planned, environment)?;
-    lower_here(&planned.compiled.plan, workload, &machine, Terminal::wanted())
+    let machine = LaunchFacts::gather(planned, environment)?.machine;
+    let kept = shown_layers(planned);
+    let lowering = at_terminal(planned, workload, &machine, &kept);
+    Ok(lower(&lowering, check_needs(&lowering)?)?)
+}
+
+/// The inputs of the lowering for a command that the user starts.
+fn at_terminal<'a>(
+    planned: &'a Planned,
+    workload: &'a Workload,
+    machine: &'a MachineFacts,
+    kept: &'a KeptAt,
+) -> Lowering<'a> {
+    let plan = &planned.compiled.plan;
+    Lowering { plan, workload, machine, terminal: Terminal::wanted(), conversation: false, kept: Some(kept) }
+}
+
+/// The layers that a run would get; the run itself claims its own when it begins.
+fn shown_layers(planned: &Planned) -> KeptAt {
+    layers::shown(&planned.compiled.plan, planned.repository.as_ref())
 }
 
 /// The declared limits that the plan's backend cannot enforce on this machine, so that a start would be refused. Other
@@ -67,48 +85,15 @@ pub fn refused_limits(planned: &Planned, environment: &HostEnvironment) -> Vec<U
     if !planned.compiled.plan.needs(&workload).iter().any(is_limit) {
         return Vec::new();
     }
-    match lowered(planned, environment, &workload) {
-        Err(RunError::Unmet(error)) => {
-            error.unmet.into_iter().filter(|unmet| is_limit(&unmet.need)).collect()
-        }
-        Ok(_) | Err(_) => Vec::new(),
+    let Ok(facts) = LaunchFacts::gather(planned, environment) else { return Vec::new() };
+    let kept = shown_layers(planned);
+    match check_needs(&at_terminal(planned, &workload, &facts.machine, &kept)) {
+        Err(error) => error.unmet.into_iter().filter(|unmet| is_limit(&unmet.need)).collect(),
+        Ok(_) => Vec::new(),
     }
-}
-
-/// The capabilities of this machine for the plan, and a watch over the project.
-fn examine(planned: &Planned, environment: &HostEnvironment) -> Result<(MachineFacts, Watch), RunError> {
-    let plan = &planned.compiled.plan;
-    let mut machine = look_around(
-        environment.program("bwrap"),
-        environment.guest.path().clone(),
-        planned.program_found.clone(),
-    );
-    let limits = &plan.limits;
-    if limits.memory.is_some() || limits.pids.is_some() || limits.cpu.is_some() {
-        machine.limits = held_limits();
-    }
-    if let (Some(_), Some(agent)) = (&plan.image, &machine.agent) {
-        machine.interpreter = interpreter(agent.as_path());
-    }
-    let watch = Watch::begin(planned)?;
-    let allowed = allowances(plan, environment).read()?;
-    machine.guard = watch.guard(plan, &allowed)?;
-    machine.guarded = watch.guarded(machine.guard.as_ref(), &allowed);
-    // The path that a run would get; the run itself claims one when it begins.
-    machine.kept = Some(layers::shown(plan, planned.repository.as_ref()));
-    Ok((machine, watch))
 }
 
 /// The files of the project that the user allows every run to change.
 fn allowances(plan: &Plan, environment: &HostEnvironment) -> Allowances {
     Allowances::of(&environment.config, &plan.workspace.source)
-}
-
-fn lower_here(
-    plan: &Plan,
-    workload: &Workload,
-    machine: &MachineFacts,
-    terminal: bool,
-) -> Result<Launch, RunError> {
-    Ok(lower(&Lowering { plan, workload, machine, terminal })?)
 }

@@ -3,10 +3,9 @@
 use super::error::RunError;
 use super::request::{Model, RunRequest, Stdio};
 use super::secrets::secrets;
-use super::streams;
 use super::values::{for_the_guest, values};
 use super::workspace::{self, Watch, WorkspaceError};
-use super::{allowances, examine, lower_here};
+use super::{LaunchFacts, allowances, shown_layers};
 use crate::changes::layers::Layer;
 use crate::egress::{EgressRequest, EgressServices};
 use crate::environment::HostEnvironment;
@@ -21,12 +20,15 @@ use crate::store::locks::{Holder, SessionLock};
 use crate::suite::FilesWatch;
 use crate::tape::Taping;
 use belljar_contract::{
-    AbsPath, BindSource, Event, GuestOnHeld, GuestVariable, Launch, Plan, RootPart, RunFiles, RunName,
-    TapeValues, Workload, WorkspaceMode,
+    AbsPath, BindSource, Event, GuestVariable, Launch, Plan, RootPart, RunFiles, RunName, TapeValues,
+    Workload, WorkspaceMode,
 };
 use belljar_record::Redact;
-use belljar_sandbox::{Engine, LaunchError, Lowering, Overlay, Waiting, check_needs};
-use belljar_sys::mounts::{Identity, identity};
+use belljar_sandbox::{
+    Engine, LaunchError, Lowering, Overlay, SourceIdentities, SourceIdentity, Waiting, check_needs, lower,
+};
+use belljar_sys::mounts::{Identity, try_identity};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -41,19 +43,26 @@ pub(super) struct Prepared<'a> {
 pub(super) struct Sandbox<'a> {
     pub plan: &'a Plan,
     pub workload: &'a Workload,
-    pub launch: Launch,
-    pub variables: Vec<GuestVariable>,
-    pub identities: BTreeMap<AbsPath, Identity>,
-    pub run_files: RunFiles,
-    pub overlays: Vec<Overlay>,
+    pub decided: Decided,
+    pub identities: SourceIdentities,
     pub environment: &'a HostEnvironment,
-    pub services: Option<EgressServices>,
     pub model: Model,
     pub stdio: Stdio,
     pub waiting: Option<Waiting>,
-    pub terminal: bool,
     pub taping: Taping,
     pub watch: &'a mut dyn FnMut(&Event),
+}
+
+/// What is decided after the user agreed to the plan. It adds to the plan and changes nothing in it.
+pub(super) struct Decided {
+    /// The plan, lowered once, with the places where this run keeps changes.
+    pub launch: Launch,
+    pub terminal: bool,
+    /// The values of variables, found just now.
+    pub variables: Vec<GuestVariable>,
+    pub run_files: RunFiles,
+    pub overlays: Vec<Overlay>,
+    pub services: Option<EgressServices>,
 }
 
 /// The parts of a run that outlive the sandbox: its record, and the state that the end is compared with.
@@ -74,6 +83,7 @@ pub(super) struct Record<'a> {
 pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError> {
     let RunRequest {
         planned,
+        facts,
         environment,
         workload,
         notice,
@@ -81,6 +91,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         model,
         mode,
         reach,
+        open,
         ask,
         stdio,
         waiting,
@@ -89,16 +100,17 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         watch,
     } = request;
     let terminal = matches!(stdio, Stdio::User) && Terminal::wanted();
-    let (mut machine, project) = examine(planned, environment)?;
-    if let Some(guard) = &mut machine.guard
-        && terminal
-    {
-        guard.on_held = GuestOnHeld::Ask;
-    }
+    let conversation = matches!(stdio, Stdio::Conversation(_));
+    let LaunchFacts { machine, project, identities: agreed } = facts;
     let plan = &planned.compiled.plan;
     let mut notices: Vec<String> = notice.into_iter().collect();
     // An unmet need is reported before the user is asked for a value.
-    check_needs(&Lowering { plan, workload, machine: &machine, terminal })?;
+    let shown = shown_layers(planned);
+    let lowering = Lowering { plan, workload, machine: &machine, terminal, conversation, kept: Some(&shown) };
+    let met = check_needs(&lowering)?;
+    if !met.open().is_empty() {
+        open(met.open());
+    }
     if let Some(image) = &plan.image {
         let engine = Engine::find(&engine_places(environment)).map_err(LaunchError::from)?;
         engine.named_image(image).map_err(LaunchError::from)?;
@@ -115,15 +127,11 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         }
     };
     let values = values(plan, environment, ask)?;
-    let kept = Kept::prepare(planned, plan, workload)?;
-    if let Some(layer) = &kept.layer {
-        machine.kept = Some(layer.at());
-    }
-    let mut launch = lower_here(plan, workload, &machine, terminal)?;
-    if let Stdio::Conversation(_) = stdio {
-        streams::keep_apart(&mut launch);
-    }
-    let identities = identities(planned, &launch, environment)?;
+    let mut identities = SourceIdentities { agreed, own: BTreeMap::new() };
+    let kept = Kept::prepare(planned, workload, &identities)?;
+    let claimed = kept.layer.as_ref().map(Layer::at);
+    let launch = lower(&Lowering { kept: claimed.as_ref().or(lowering.kept), ..lowering }, met)?;
+    identities.own = own_identities(plan, &launch, &identities.agreed, environment)?;
     let found = secrets(planned, environment, &values, services.as_ref(), &taping);
     let found = found.map_err(RunError::TapeKey)?;
     let (redact, value_digests) = (found.redact, found.digests);
@@ -148,23 +156,9 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     let mut variables = for_the_guest(&values)?;
     variables.extend(services.iter().flat_map(|services| services.variables(plan)));
     let Kept { layer, overlays, session } = kept;
-    let sandbox = Sandbox {
-        plan,
-        workload,
-        launch,
-        variables,
-        identities,
-        run_files,
-        overlays,
-        environment,
-        services,
-        model,
-        stdio,
-        waiting,
-        terminal,
-        taping,
-        watch,
-    };
+    let decided = Decided { launch, terminal, variables, run_files, overlays, services };
+    let sandbox =
+        Sandbox { plan, workload, decided, identities, environment, model, stdio, waiting, taping, watch };
     let record =
         Record { planned, environment, journal, redact, value_digests, project, layer, files, session };
     Ok(Prepared { sandbox, record })
@@ -186,7 +180,12 @@ struct Kept {
 }
 
 impl Kept {
-    fn prepare(planned: &Planned, plan: &Plan, workload: &Workload) -> Result<Self, RunError> {
+    fn prepare(
+        planned: &Planned,
+        workload: &Workload,
+        identities: &SourceIdentities,
+    ) -> Result<Self, RunError> {
+        let plan = &planned.compiled.plan;
         let wanted = HeldInstance::is_wanted(plan);
         let instance = wanted.then(|| HeldInstance::prepare(plan, SystemTime::now())).transpose()?;
         let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };
@@ -199,6 +198,9 @@ impl Kept {
             (WorkspaceMode::Direct, _) | (_, None) => None,
             (WorkspaceMode::Overlay | WorkspaceMode::Copy, Some(instance)) => {
                 let repository = planned.repository.as_ref();
+                // Nothing is copied from, or noted about, a project that was replaced.
+                let mut sources = std::iter::once(&plan.workspace.source).chain(repository);
+                sources.try_for_each(|source| identities.confirm(source))?;
                 Some(Layer::for_run(plan, repository, instance).map_err(WorkspaceError::from)?)
             }
         };
@@ -236,29 +238,24 @@ fn continued_session(planned: &Planned, workload: &Workload) -> Option<String> {
     None
 }
 
-/// The identities of everything that is mounted: those that were taken with the plan, and those of what belljar makes or
-/// examines itself for the run. The launch refuses a source without one.
-fn identities(
-    planned: &Planned,
+/// The identities of the mounted files and directories that belljar itself made for the run.
+fn own_identities(
+    plan: &Plan,
     launch: &Launch,
+    agreed: &BTreeMap<AbsPath, SourceIdentity>,
     environment: &HostEnvironment,
 ) -> Result<BTreeMap<AbsPath, Identity>, RunError> {
-    let plan = &planned.compiled.plan;
-    let mut out = planned.identities.clone();
+    let mut own = BTreeMap::new();
     if plan.backend.isolates() {
-        out.insert(environment.guest.path().clone(), environment.guest.unpack()?);
+        own.insert(environment.guest.path().clone(), environment.guest.unpack()?);
     }
-    let guarded = |path: &AbsPath| {
-        plan.workspace.mode == WorkspaceMode::Direct
-            && (path.is_within(&plan.workspace.source)
-                || planned.repository.as_ref().is_some_and(|repository| path.is_within(repository)))
-    };
     for part in &launch.root {
         let RootPart::Bind { from: BindSource::Host(path), .. } = part else { continue };
-        let own = path.is_within(&environment.data) || guarded(path);
-        if own && !out.contains_key(path) {
-            out.extend(identity(path.as_path()).ok().map(|found| (path.clone(), found)));
+        if path.is_within(&plan.instance.directory) && !agreed.contains_key(path) {
+            let found = try_identity(path.as_path());
+            let failed = |cause: Errno| LaunchError::Source { path: path.clone(), cause: cause.into() };
+            own.insert(path.clone(), found.map_err(failed)?);
         }
     }
-    Ok(out)
+    Ok(own)
 }

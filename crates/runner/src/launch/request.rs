@@ -1,11 +1,12 @@
 //! The request for a launch.
 
+use super::facts::LaunchFacts;
 use crate::environment::HostEnvironment;
 use crate::plan::planned::Planned;
 use crate::session::conversation::ConversationRequest;
 use crate::suite::FilesWatch;
 use crate::tape::{ReplayModel, Taping};
-use belljar_contract::{AbsPath, Event, RunName, Workload};
+use belljar_contract::{AbsPath, Event, RunName, Unmet, Workload};
 use belljar_egress::proxy::{EgressMode, Reach};
 use belljar_egress::script::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError, Script};
 use belljar_sandbox::Waiting;
@@ -51,6 +52,8 @@ impl Model {
 pub struct RunRequest<'a> {
     /// The plan, which was agreed to.
     pub planned: &'a Planned,
+    /// The facts that were gathered before the plan was agreed to.
+    pub facts: LaunchFacts,
     /// The user's directories and variables.
     pub environment: &'a HostEnvironment,
     pub workload: &'a Workload,
@@ -63,6 +66,8 @@ pub struct RunRequest<'a> {
     pub mode: EgressMode,
     /// Whether allowed destinations are connected to at all.
     pub reach: Reach,
+    /// Receives the needs that the backend leaves open, if any, before a value is asked for or anything is started.
+    pub open: &'a mut dyn FnMut(&[Unmet]),
     /// Asks the user for a value.
     pub ask: Ask<'a>,
     /// Who uses the command's standard streams.

@@ -5,7 +5,6 @@ use crate::session::console::{Console, Emit};
 use crate::session::conversation::{ConversationRecord, ModelCalls, Talk};
 use crate::session::terminal::{Terminal, TerminalError};
 use crate::store::journal::Journal;
-use belljar_contract::{GuestFiles, GuestFilter, Launch};
 use belljar_sandbox::Streams;
 use std::os::fd::OwnedFd;
 
@@ -20,13 +19,6 @@ impl Stdio {
         };
         (self, calls)
     }
-}
-
-/// Keeps tools from interfering with the agent, whose frames a verdict is based on. A run at the user's terminal stays
-/// open for debuggers.
-pub(super) fn keep_apart(launch: &mut Launch) {
-    launch.guest.filter = GuestFilter::Apart;
-    launch.guest.files = GuestFiles::ProcessesApart;
 }
 
 /// The outer end of the streams.

@@ -147,6 +147,7 @@ impl Watch {
         }
         let allowed = allowed.iter().map(|path| text(inside(plan, path)?.as_path()));
         let allowed = allowed.collect::<Result<_, _>>()?;
+        // Lowering changes `on_held` where there is a terminal to ask at.
         Ok(Some(GuestGuard { roots, apart: Vec::new(), allowed, on_held: GuestOnHeld::Refuse }))
     }
 

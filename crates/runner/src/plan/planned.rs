@@ -6,8 +6,8 @@ use belljar_contract::{
     AbsPath, AgentName, AgentVersions, DefaultLimit, Diagnostic, Entering, PathError, Sources,
 };
 use belljar_plan::{Compiled, ManifestError, SelectionError};
+use belljar_sandbox::SourceIdentity;
 use belljar_session::HarnessError;
-use belljar_sys::mounts::Identity;
 use std::collections::BTreeMap;
 
 /// Why no plan could be made.
@@ -72,8 +72,8 @@ pub struct Planned {
     pub used_by_others: Vec<AbsPath>,
     /// The user's own files that git reads: programs that they name run in every project.
     pub git_files: UserFiles,
-    /// The identities of the mount sources, taken when the plan was made: the launch compares them.
-    pub identities: BTreeMap<AbsPath, Identity>,
+    /// The identities of the mount sources, taken when the plan was made, or why one has none: the launch compares them.
+    pub identities: BTreeMap<AbsPath, SourceIdentity>,
     /// The flags with which the agent continues a conversation.
     pub session_flags: SessionFlags,
     /// The arguments with which the agent speaks its protocol, including those of every ability.

@@ -14,9 +14,9 @@ use belljar_plan::{
     Questions, Request, Rigour, Selection, UserFacts, built_in_manifest, further_questions, questions,
     select,
 };
-use belljar_sandbox::Capacity;
+use belljar_sandbox::{Capacity, SourceIdentity};
 use belljar_session::Harnesses;
-use belljar_sys::mounts::{Identity, identity};
+use belljar_sys::mounts::try_identity;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Makes plans for one directory.
@@ -282,9 +282,9 @@ impl Planner {
         profile.map(|profile| shared_values::files(plan, profile)).unwrap_or_default()
     }
 
-    /// The identities of everything of the host that the plan mounts. A source that is missing has none, and the launch
-    /// refuses it.
-    fn identities(&self, plan: &Plan) -> BTreeMap<AbsPath, Identity> {
+    /// The identities of everything of the host that the plan mounts. The launch refuses a source that has none, and says
+    /// why it has none.
+    fn identities(&self, plan: &Plan) -> BTreeMap<AbsPath, SourceIdentity> {
         let program = self.program(&plan.harness);
         let sources = plan.mounts.iter().filter_map(|mount| match &mount.source {
             MountSource::Host(path) => Some(path),
@@ -299,7 +299,7 @@ impl Planner {
             | MountSource::InstanceDirectory(_)
             | MountSource::InstanceFile(_) => None,
         });
-        sources.filter_map(|path| Some((path.clone(), identity(path.as_path()).ok()?))).collect()
+        sources.map(|path| (path.clone(), try_identity(path.as_path()))).collect()
     }
 
     fn session_flags(&self, harness: &str) -> SessionFlags {

@@ -123,7 +123,7 @@ pub fn prove(request: ProveRequest<'_>) -> Result<Proved, ProveError> {
         own,
         guest: belljar_sandbox::guest_path(backend, &guest),
         path,
-        isolated: backend != BackendKind::Host,
+        isolated: backend.isolates(),
         backend,
         engine: engine.as_ref().map(|engine| engine.socket().as_os_str().to_owned()),
     };
@@ -159,7 +159,7 @@ fn engine(
     backend: BackendKind,
     run: &Scratch,
 ) -> Result<Option<Engine>, ProveError> {
-    if backend != BackendKind::Container {
+    if !backend.needs_engine() {
         return Ok(None);
     }
     let mut places = engine_places(environment);

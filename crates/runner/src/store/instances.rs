@@ -13,7 +13,7 @@
 
 use crate::store::locks::{self, Lock};
 use crate::store::runtime::{make_private, make_staging};
-use belljar_contract::{AbsPath, BackendKind, Mount, MountSource, Plan, Purpose, WorkspaceMode};
+use belljar_contract::{AbsPath, Mount, MountSource, Plan, Purpose, WorkspaceMode};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -85,7 +85,7 @@ impl HeldInstance {
         match plan.purpose {
             Purpose::Session => true,
             Purpose::Test => {
-                plan.backend == BackendKind::Host
+                !plan.backend.isolates()
                     || plan.workspace.mode != WorkspaceMode::Direct
                     || plan.mounts.iter().any(kept)
             }

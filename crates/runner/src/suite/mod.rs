@@ -20,7 +20,7 @@ pub(crate) mod stage;
 mod subject;
 mod trial;
 
-use crate::launch::{CommandOutcome, RunRequest, Stdio, run};
+use crate::launch::{CommandOutcome, LaunchFacts, RunRequest, Stdio, run};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planned::Planned;
 use crate::plan::planner::Planner;
@@ -175,12 +175,15 @@ impl Trial {
         let mut ask = |message: &str| crate::session::terminal::ask_hidden(message);
         let report = run(RunRequest {
             planned: &planned,
+            facts: LaunchFacts::gather(&planned, environment).map_err(Box::new)?,
             environment,
             workload: &Workload::Agent(self.arguments(&planned, version, &conversation)?),
             notice: notice.clone(),
             name,
             model,
             mode: EgressMode::Enforce,
+            // The user was asked about the backend with the suite.
+            open: &mut |_| {},
             ask: &mut ask,
             stdio: Stdio::Conversation(Box::new(talk)),
             // The stage must exist before the sandbox is started.

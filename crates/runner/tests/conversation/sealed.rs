@@ -9,7 +9,7 @@ use std::rc::Rc;
 use belljar_contract::{AbsPath, Digest, Event, Lane, ModelEvidence, OsText, Purpose, Workload};
 use belljar_runner::{
     ConversationRequest, ConversationTimes, Deciders, EgressMode, ExternalDecider, GuestImage, GuestProgram,
-    HostEnvironment, Model, Pending, Planner, RunRequest, Stdio, Then, run,
+    HostEnvironment, LaunchFacts, Model, Pending, Planner, RunRequest, Stdio, Then, run,
 };
 use belljar_session::decider::{Chain, Decider, Decision};
 use belljar_session::{Answer, By, Question};
@@ -51,6 +51,8 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: ConversationTimes) -> S
         reach: belljar_runner::Reach::AsRuled,
         notice: None,
         planned: &planned,
+        facts: LaunchFacts::gather(&planned, &environment).unwrap(),
+        open: &mut |_| {},
         environment: &environment,
         workload: &workload,
         name: None,

@@ -36,6 +36,21 @@ pub enum LaunchError {
     },
     /// The source of a mount was not there when the plan was made.
     #[error("`{path}` was not there when the plan was made")]
+    Missing {
+        /// The path of the source.
+        path: AbsPath,
+    },
+    /// The source of a mount could not be examined when the plan was made.
+    #[error("`{path}` could not be examined when the plan was made")]
+    Unreadable {
+        /// The path of the source.
+        path: AbsPath,
+        /// The system's answer at that time.
+        #[source]
+        cause: io::Error,
+    },
+    /// The launch has a source that neither the plan names nor belljar made for the run.
+    #[error("`{path}` is not part of the plan")]
     Unplanned {
         /// The path of the source.
         path: AbsPath,

@@ -52,8 +52,6 @@ pub struct MachineFacts {
     /// Where the guest refuses changes to what the host would execute later; nothing where there is nothing to guard, or the
     /// kernel has no guard.
     pub guard: Option<GuestGuard>,
-    /// Where changes are kept, when the plan does not have them written to the project.
-    pub kept: Option<KeptAt>,
 }
 
 /// Everything that lowering is a function of.
@@ -67,6 +65,11 @@ pub struct Lowering<'a> {
     pub machine: &'a MachineFacts,
     /// Whether the workload gets a terminal.
     pub terminal: bool,
+    /// Whether belljar talks to the agent in its protocol. A verdict is based on the agent's frames then, so tools are kept
+    /// from interfering with the agent; a run at the user's terminal stays open for debuggers.
+    pub conversation: bool,
+    /// Where changes are kept, when the plan does not have them written to the project.
+    pub kept: Option<&'a KeptAt>,
 }
 
 /// Programs and libraries; each is a directory or, on merged systems, a link into `/usr`.
@@ -119,7 +122,6 @@ pub fn look_around(bwrap: Option<AbsPath>, guest: AbsPath, agent: Option<AbsPath
         capacity: Capacity::here(),
         guarded: Vec::new(),
         guard: None,
-        kept: None,
     }
 }
 

@@ -27,9 +27,10 @@ pub use limits::{LEAF_PREFIX, held_limits, leaf_maker};
 pub use machine::{Lowering, MachineFacts, SystemEntry, look_around};
 pub use request::{LaunchRequest, StreamEnd, Streams};
 pub use shared::listeners::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_LISTENER};
+pub use shared::source_identities::{SourceIdentities, SourceIdentity};
 
 use crate::workspace::Overlay;
-use belljar_contract::{AbsPath, BackendKind, Launch, Plan, Unmet};
+use belljar_contract::{AbsPath, BackendKind, Control, Launch, Plan, Unmet};
 use registry::{Registry, registered};
 
 /// Why a plan is refused on this machine: every need that cannot be enforced, by name.
@@ -77,25 +78,45 @@ impl KeptAt {
     }
 }
 
-/// Lowers a plan: decides what exactly would be started. A pure function.
-///
-/// # Errors
-/// Names every need that the backend cannot enforce on this machine.
-pub fn lower(lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
-    lower_by(registered, lowering)
+/// The needs of a plan that this machine can honour. Only [`check_needs`] makes one, and [`lower`] takes it.
+#[derive(Debug)]
+pub struct NeedsMet {
+    controls: Vec<Control>,
+    open: Vec<Unmet>,
 }
 
-/// Checks that the backend can enforce every need of the plan on this machine.
+impl NeedsMet {
+    /// The needs that nothing enforces; empty for every backend that isolates.
+    #[must_use]
+    pub fn open(&self) -> &[Unmet] {
+        &self.open
+    }
+}
+
+/// Checks that the backend can enforce every need of the plan on this machine. Nothing is lowered. A pure function.
 ///
 /// # Errors
 /// Names every need that it cannot enforce.
-pub fn check_needs(lowering: &Lowering<'_>) -> Result<(), BackendError> {
-    lower(lowering).map(drop)
+pub fn check_needs(lowering: &Lowering<'_>) -> Result<NeedsMet, BackendError> {
+    check_needs_by(registered, lowering)
 }
 
-fn lower_by(registry: Registry, lowering: &Lowering<'_>) -> Result<Launch, BackendError> {
+fn check_needs_by(registry: Registry, lowering: &Lowering<'_>) -> Result<NeedsMet, BackendError> {
     let backend = lowering.plan.backend;
-    registry(backend).lower(lowering).map_err(|unmet| BackendError { backend, unmet })
+    registry(backend).check_needs(lowering).map_err(|unmet| BackendError { backend, unmet })
+}
+
+/// Lowers a plan whose needs were checked: decides what exactly would be started. A pure function.
+///
+/// # Errors
+/// Names what the backend cannot do with the last inputs, which may be others than those of the check.
+pub fn lower(lowering: &Lowering<'_>, met: NeedsMet) -> Result<Launch, BackendError> {
+    lower_by(registered, lowering, met)
+}
+
+fn lower_by(registry: Registry, lowering: &Lowering<'_>, met: NeedsMet) -> Result<Launch, BackendError> {
+    let backend = lowering.plan.backend;
+    registry(backend).lower(lowering, met).map_err(|unmet| BackendError { backend, unmet })
 }
 
 /// Builds the sandbox and starts the guest in it. The command itself waits for [`Launched::start`].

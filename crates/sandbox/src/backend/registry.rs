@@ -4,7 +4,7 @@ use super::bwrap::Bwrap;
 use super::container::ContainerBackend;
 use super::defaults::{Capacity, ProcessLimit};
 use super::host::Host;
-use super::{LaunchError, LaunchRequest, Lowering, Running};
+use super::{LaunchError, LaunchRequest, Lowering, NeedsMet, Running};
 use belljar_contract::{AbsPath, BackendKind, Launch, Unmet};
 
 /// Finds the backend of a plan.
@@ -21,8 +21,11 @@ pub(super) fn registered(kind: BackendKind) -> &'static dyn Backend {
 
 /// Turns plans into commands that run.
 pub(super) trait Backend: Sync {
-    /// Decides what exactly would be started, or names every need that cannot be enforced. A pure function.
-    fn lower(&self, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>>;
+    /// Says what enforces each need of the plan, or names every need that cannot be enforced. A pure function.
+    fn check_needs(&self, lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>>;
+
+    /// Decides what exactly would be started, once the needs are checked. A pure function.
+    fn lower(&self, lowering: &Lowering<'_>, met: NeedsMet) -> Result<Launch, Vec<Unmet>>;
 
     /// Builds what was lowered. The command itself waits for [`super::Launched::start`].
     fn launch(&self, request: LaunchRequest<'_>) -> Result<Running, LaunchError>;

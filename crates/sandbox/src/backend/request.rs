@@ -2,10 +2,9 @@
 
 use super::bwrap::{Leaving, Waiting};
 use super::container::EnginePlaces;
+use super::shared::source_identities::SourceIdentities;
 use crate::workspace::Overlay;
-use belljar_contract::{AbsPath, GuestVariable, Launch, RunFiles};
-use belljar_sys::mounts::Identity;
-use std::collections::BTreeMap;
+use belljar_contract::{GuestVariable, Launch, RunFiles};
 use std::os::fd::OwnedFd;
 
 /// Where a standard stream of the command leads.
@@ -45,8 +44,8 @@ pub struct LaunchRequest<'a> {
     pub overlays: &'a [Overlay],
     /// Where an engine is looked for, if the plan wants a container.
     pub engine: Option<&'a EnginePlaces>,
-    /// The identities of the sources when the plan was made.
-    pub identities: &'a BTreeMap<AbsPath, Identity>,
+    /// What the sources of mounts must be.
+    pub identities: &'a SourceIdentities,
     /// The contents of files that the plan names without one.
     pub run_files: &'a RunFiles,
 }

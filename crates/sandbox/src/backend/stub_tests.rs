@@ -5,12 +5,12 @@ use super::defaults::{ProcessLimit, default_limits_of};
 use super::registry::Backend;
 use super::shared::guest_spec::guest_spec;
 use super::shared::needs::{OwnMechanisms, controls};
-use super::tests::{machine, plan};
+use super::tests::{lowering, machine, plan};
 use super::*;
 use belljar_contract::{
     GuestBounds, GuestEnd, GuestOrder, LimitKind, Limits, Need, OsText, RunFiles, Workload, WorkspaceMode,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,8 +30,7 @@ fn with_stub(kind: BackendKind) -> &'static dyn Backend {
 }
 
 impl Backend for Stub {
-    fn lower(&self, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-        let Lowering { plan, machine, .. } = *lowering;
+    fn check_needs(&self, lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>> {
         let refused = Err(("the stub sets no limit", "leave the limit out"));
         let own = OwnMechanisms {
             files: "nothing runs",
@@ -45,9 +44,12 @@ impl Backend for Stub {
             cpu: refused,
         };
         let (controls, unmet) = controls(lowering, &own);
-        if !unmet.is_empty() {
-            return Err(unmet);
-        }
+        if unmet.is_empty() { Ok(NeedsMet { controls, open: Vec::new() }) } else { Err(unmet) }
+    }
+
+    fn lower(&self, lowering: &Lowering<'_>, met: NeedsMet) -> Result<Launch, Vec<Unmet>> {
+        let Lowering { plan, machine, .. } = *lowering;
+        let NeedsMet { controls, open } = met;
         let guest = guest_spec(self, lowering);
         Ok(Launch {
             backend: KIND,
@@ -62,7 +64,7 @@ impl Backend for Stub {
             defaults: default_limits_of(self, plan, machine.capacity),
             bounds: GuestBounds::default(),
             controls,
-            open: Vec::new(),
+            open,
         })
     }
 
@@ -130,7 +132,9 @@ impl Launched for StubCommand {
 
 fn lowered(plan: &Plan) -> Result<Launch, BackendError> {
     let workload = Workload::Command(vec![OsText::new("four").unwrap()]);
-    lower_by(with_stub, &Lowering { plan, workload: &workload, machine: &machine(), terminal: false })
+    let machine = machine();
+    let lowering = lowering(plan, &workload, &machine);
+    lower_by(with_stub, &lowering, check_needs_by(with_stub, &lowering)?)
 }
 
 fn stream() -> StreamEnd {
@@ -156,7 +160,7 @@ fn a_backend_of_its_own_file_and_one_line_is_lowered_and_launched() {
         name: "stub",
         overlays: &[],
         engine: None,
-        identities: &BTreeMap::new(),
+        identities: &SourceIdentities::default(),
         run_files: &RunFiles::default(),
     };
     let mut running = launch_by(with_stub, request).unwrap();

@@ -93,6 +93,20 @@ pub(super) fn machine() -> MachineFacts {
     look_around(Some(path("/usr/bin/bwrap")), path("/opt/belljar-guest"), Some(path("/opt/claude")))
 }
 
+pub(super) fn lowering<'a>(
+    plan: &'a Plan,
+    workload: &'a Workload,
+    machine: &'a MachineFacts,
+) -> Lowering<'a> {
+    Lowering { plan, workload, machine, terminal: false, conversation: false, kept: None }
+}
+
+pub(super) fn lowered(plan: &Plan, workload: &Workload) -> Result<Launch, BackendError> {
+    let machine = machine();
+    let lowering = lowering(plan, workload, &machine);
+    lower(&lowering, check_needs(&lowering)?)
+}
+
 fn modes() -> [WorkspaceMode; 3] {
     [WorkspaceMode::Direct, WorkspaceMode::Overlay, WorkspaceMode::Copy]
 }
@@ -105,8 +119,7 @@ fn every_need_is_met_refused_or_openly_unmet() {
             for mut plan in [plan(backend), greedy(backend)] {
                 plan.workspace.mode = mode;
                 let needs: BTreeSet<Need> = plan.needs(workload).into_iter().collect();
-                let lowering = Lowering { plan: &plan, workload, machine: &machine(), terminal: false };
-                match lower(&lowering) {
+                match lowered(&plan, workload) {
                     Ok(Launch { controls, open, .. }) => {
                         let met: Vec<Need> = controls.iter().map(|control| control.need).collect();
                         let unmet: Vec<Need> = open.iter().map(|unmet| unmet.need).collect();
@@ -130,7 +143,7 @@ fn every_need_is_met_refused_or_openly_unmet() {
 fn lower_host(mounts: Vec<Mount>) -> Result<Launch, BackendError> {
     let plan = Plan { mounts, ..plan(BackendKind::Host) };
     let workload = Workload::Command(vec![belljar_contract::OsText::new("ls").unwrap()]);
-    lower(&Lowering { plan: &plan, workload: &workload, machine: &machine(), terminal: false })
+    lowered(&plan, &workload)
 }
 
 fn mount(target: &str, source: &str, access: Access) -> Mount {

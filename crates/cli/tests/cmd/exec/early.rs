@@ -48,7 +48,7 @@ fn until(what: &str, true_at_last: impl Fn() -> bool) {
 }
 
 /// belljar at a terminal, up to its question.
-fn asked(stage: &Stage) -> Ended {
+pub(super) fn asked(stage: &Stage) -> Ended {
     // The process that runs the tests may ignore a signal, and every child inherits that.
     let line = format!(
         "env --default-signal=INT script -qec '{} exec -- echo begun' /dev/null",
@@ -70,7 +70,7 @@ fn read_to(child: &mut Ended, end: &str) {
     }
 }
 
-fn answer(child: &mut Ended, keys: &str) -> (Option<i32>, String) {
+pub(super) fn answer(child: &mut Ended, keys: &str) -> (Option<i32>, String) {
     child.0.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     let mut rest = String::new();
     child.0.stdout.as_mut().unwrap().read_to_string(&mut rest).unwrap();

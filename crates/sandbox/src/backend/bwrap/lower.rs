@@ -1,7 +1,6 @@
 //! A plan becomes arguments for bubblewrap, which makes the namespaces, and a root for the guest to build in them. Pure.
 
 use super::prestart::Opening;
-use crate::backend::Lowering;
 use crate::backend::defaults::default_limits_of;
 use crate::backend::registry::Backend;
 use crate::backend::shared::guest_spec::{bounds, guest_spec};
@@ -9,24 +8,36 @@ use crate::backend::shared::listeners::with_allowed_hosts;
 use crate::backend::shared::needs::{Mechanism, OwnMechanisms, controls, no_agent, no_image};
 use crate::backend::shared::root::root;
 use crate::backend::shared::texts;
+use crate::backend::{Lowering, NeedsMet};
 use belljar_contract::{AbsPath, BackendKind, Launch, LaunchArgument, Need, OsText, Unmet};
 
-pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-    let Lowering { plan, machine, .. } = *lowering;
+pub(super) fn check_needs(lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>> {
     let (controls, mut unmet) = controls(lowering, &mechanisms(lowering));
-    let Some(program) = machine.bwrap.clone() else {
-        unmet.push(Unmet {
-            need: Need::Files,
-            why: "bubblewrap is not installed".to_owned(),
-            fix: "apt install bubblewrap, dnf install bubblewrap, or your system's equivalent".to_owned(),
-        });
-        return Err(unmet);
-    };
-    unmet.extend(no_agent(lowering).into_iter().chain(no_image(lowering)));
-    if !unmet.is_empty() {
+    if let Err(missing) = program(lowering) {
+        unmet.push(missing);
         return Err(unmet);
     }
-    let Opening { program, arguments, command } = opening(&program, &machine.guest);
+    unmet.extend(no_agent(lowering).into_iter().chain(no_image(lowering)));
+    if unmet.is_empty() { Ok(NeedsMet { controls, open: Vec::new() }) } else { Err(unmet) }
+}
+
+fn program<'a>(lowering: &Lowering<'a>) -> Result<&'a AbsPath, Unmet> {
+    lowering.machine.bwrap.as_ref().ok_or_else(|| Unmet {
+        need: Need::Files,
+        why: "bubblewrap is not installed".to_owned(),
+        fix: "apt install bubblewrap, dnf install bubblewrap, or your system's equivalent".to_owned(),
+    })
+}
+
+pub(super) fn lower(
+    backend: &dyn Backend,
+    lowering: &Lowering<'_>,
+    met: NeedsMet,
+) -> Result<Launch, Vec<Unmet>> {
+    let Lowering { plan, machine, .. } = *lowering;
+    let NeedsMet { controls, open } = met;
+    let program = program(lowering).map_err(|missing| vec![missing])?;
+    let Opening { program, arguments, command } = opening(program, &machine.guest);
     Ok(Launch {
         backend: BackendKind::Bwrap,
         program,
@@ -40,7 +51,7 @@ pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<La
         defaults: default_limits_of(backend, plan, machine.capacity),
         bounds: bounds(backend, lowering),
         controls,
-        open: Vec::new(),
+        open,
     })
 }
 

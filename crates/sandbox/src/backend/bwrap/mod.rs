@@ -12,7 +12,7 @@ use super::registry::Backend;
 use super::shared::guest_root::{self, RootSources};
 use super::shared::guest_session::{GuestCommand, Unsealed};
 use super::shared::{files, guest_inside};
-use super::{LaunchError, LaunchRequest, Lowering, Running};
+use super::{LaunchError, LaunchRequest, Lowering, NeedsMet, Running};
 use belljar_contract::{AbsPath, GuestGround, Launch, Unmet};
 use holder::Bubblewrap;
 
@@ -21,8 +21,12 @@ use holder::Bubblewrap;
 pub(super) struct Bwrap;
 
 impl Backend for Bwrap {
-    fn lower(&self, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-        lower::lower(self, lowering)
+    fn check_needs(&self, lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>> {
+        lower::check_needs(lowering)
+    }
+
+    fn lower(&self, lowering: &Lowering<'_>, met: NeedsMet) -> Result<Launch, Vec<Unmet>> {
+        lower::lower(self, lowering, met)
     }
 
     fn launch(&self, request: LaunchRequest<'_>) -> Result<Running, LaunchError> {

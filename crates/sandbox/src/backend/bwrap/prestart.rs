@@ -5,7 +5,8 @@
 
 use super::lower;
 use crate::backend::LaunchError;
-use crate::backend::shared::guest_root::{hold_bytes, open_source};
+use crate::backend::shared::guest_root::{begin_overlay, hold_bytes, open_source};
+use crate::backend::shared::source_identities::SourceIdentities;
 use crate::workspace::Overlay;
 use belljar_contract::{AbsPath, Launch, LaunchArgument, OsText};
 use belljar_sys::fds;
@@ -73,7 +74,8 @@ impl Waiting {
     /// # Errors
     /// Names the step that failed.
     pub fn begin(bwrap: &AbsPath, guest: &AbsPath, is: Identity) -> Result<Self, LaunchError> {
-        let identities = BTreeMap::from([(guest.clone(), is)]);
+        let own = BTreeMap::from([(guest.clone(), is)]);
+        let identities = SourceIdentities { own, ..SourceIdentities::default() };
         let opening = lower::opening(bwrap, guest);
         let begun = Begun::start(&opening, &[], &identities)?;
         Ok(Self { opening, guest: (guest.clone(), is), begun: Some(begun) })
@@ -85,7 +87,7 @@ impl Waiting {
         mut earlier: Option<Self>,
         launch: &Launch,
         overlays: &[Overlay],
-        identities: &BTreeMap<AbsPath, Identity>,
+        identities: &SourceIdentities,
     ) -> Result<(Begun, Option<Leaving>), LaunchError> {
         let opening = Opening {
             program: launch.program.clone(),
@@ -106,9 +108,9 @@ impl Waiting {
     }
 
     /// Whether it was started with the same arguments and the same guest program.
-    fn is(&self, opening: &Opening, identities: &BTreeMap<AbsPath, Identity>) -> bool {
+    fn is(&self, opening: &Opening, identities: &SourceIdentities) -> bool {
         let (path, is) = &self.guest;
-        self.opening == *opening && identities.get(path) == Some(is)
+        self.opening == *opening && identities.expected(path).is_ok_and(|expected| expected == *is)
     }
 }
 
@@ -122,7 +124,7 @@ impl Begun {
     fn start(
         opening: &Opening,
         overlays: &[Overlay],
-        identities: &BTreeMap<AbsPath, Identity>,
+        identities: &SourceIdentities,
     ) -> Result<Self, LaunchError> {
         let (control, theirs) = fds::stream_pair().map_err(LaunchError::talk)?;
         message::ask_for_senders(control.as_fd()).map_err(LaunchError::talk)?;
@@ -145,7 +147,7 @@ impl Begun {
         kept.extend([by_descriptor, theirs]);
         let (bwrap, stderr) = match overlays {
             [] => start(&argv, kept)?,
-            overlays => start_in_overlays(&argv, kept, overlays)?,
+            overlays => start_in_overlays(&argv, kept, overlays, identities)?,
         };
         Ok(Self { bwrap, stderr, control })
     }
@@ -202,6 +204,7 @@ fn start_in_overlays(
     argv: &[Vec<u8>],
     kept: Vec<OwnedFd>,
     overlays: &[Overlay],
+    identities: &SourceIdentities,
 ) -> Result<(OwnedChild, File), LaunchError> {
     let mut arguments = argv.iter().map(|argument| OsStr::from_bytes(argument));
     // outside: bwrap
@@ -209,7 +212,8 @@ fn start_in_overlays(
     command.current_dir("/");
     command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.own_session().keeps(kept);
-    let specs = overlays.iter().map(Overlay::begin).collect::<Result<_, _>>()?;
+    let specs = overlays.iter().map(|overlay| begin_overlay(overlay, identities));
+    let specs = specs.collect::<Result<_, _>>()?;
     let preparation = belljar_sys::overlay::prepare(&mut command, specs)?;
     let spawned = command.spawn();
     // The command's closure holds our copies of the descriptors, the guest's end of the socket among them.
@@ -232,7 +236,7 @@ fn program_of(argv: &[Vec<u8>]) -> OsText {
 
 /// Turns arguments into bytes, and keeps the descriptors that they name.
 struct Opener<'a> {
-    identities: &'a BTreeMap<AbsPath, Identity>,
+    identities: &'a SourceIdentities,
     control: RawFd,
     kept: Vec<OwnedFd>,
 }

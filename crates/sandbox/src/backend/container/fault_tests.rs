@@ -4,8 +4,7 @@ use super::engine::{Engine, EnginePlaces, ServiceEnd};
 use super::error::EngineError;
 use super::handle::ContainerHandle;
 use super::image::{Rebuild, base_name};
-use crate::backend::tests::{machine, plan};
-use crate::backend::{Lowering, lower};
+use crate::backend::tests::{lowered, plan};
 use belljar_contract::{AbsPath, BackendKind, Launch, OsText, Workload};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -91,7 +90,7 @@ fn launched(play: fn(&str, &str) -> Option<(u16, String)>) -> (EngineError, Vec<
 fn container() -> Launch {
     let plan = plan(BackendKind::Container);
     let workload = Workload::Command(vec![OsText::new("true").unwrap()]);
-    lower(&Lowering { plan: &plan, workload: &workload, machine: &machine(), terminal: false }).unwrap()
+    lowered(&plan, &workload).unwrap()
 }
 
 fn request(stream: &mut UnixStream) -> Option<(String, String)> {

@@ -1,23 +1,35 @@
 //! A plan becomes a container and a root for the guest to build in it. Pure.
 
 use super::{contents, image};
-use crate::backend::Lowering;
 use crate::backend::defaults::default_limits_of;
 use crate::backend::registry::Backend;
 use crate::backend::shared::guest_spec::{bounds, guest_spec};
 use crate::backend::shared::listeners::with_allowed_hosts;
 use crate::backend::shared::needs::{OwnMechanisms, controls, no_agent};
 use crate::backend::shared::{root, texts};
+use crate::backend::{Lowering, NeedsMet};
 use belljar_contract::{
     AbsPath, Access, BackendKind, BindSource, Container, ContainerImage, ContainerMount, Launch,
     LaunchArgument, Limits, Need, OsText, RootPart, Unmet, Workload, WorkspaceMode,
 };
 
-pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-    let Lowering { plan, machine, .. } = *lowering;
+pub(super) fn check_needs(lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>> {
     let (controls, mut unmet) = controls(lowering, &MECHANISMS);
     unmet.extend(no_agent(lowering));
+    unmet.extend(nameable_mounts(lowering, &root::root(lowering)).err());
+    if unmet.is_empty() { Ok(NeedsMet { controls, open: Vec::new() }) } else { Err(unmet) }
+}
+
+pub(super) fn lower(
+    backend: &dyn Backend,
+    lowering: &Lowering<'_>,
+    met: NeedsMet,
+) -> Result<Launch, Vec<Unmet>> {
+    let Lowering { plan, machine, .. } = *lowering;
+    let NeedsMet { controls, open } = met;
     let root = root::root(lowering);
+    // Checked again: where changes are kept is decided after the needs are checked.
+    let mounts = nameable_mounts(lowering, &root).map_err(|unmet| vec![unmet])?;
     let image = match &plan.image {
         Some(name) => ContainerImage::Named(name.clone()),
         None => ContainerImage::Empty(image::base_name()),
@@ -26,11 +38,7 @@ pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<La
         (ContainerImage::Named(_), Workload::Agent(_)) => contents::wanted(&machine.interpreter),
         (ContainerImage::Named(_), Workload::Command(_)) | (ContainerImage::Empty(_), _) => Vec::new(),
     };
-    let container = Container { image, mounts: mounts(&root, layers(lowering)), wanted };
-    unmet.extend(unnameable(&container.mounts));
-    if !unmet.is_empty() {
-        return Err(unmet);
-    }
+    let container = Container { image, mounts, wanted };
     Ok(Launch {
         backend: BackendKind::Container,
         program: OsText::new("container").unwrap_or_default(),
@@ -44,7 +52,7 @@ pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<La
         defaults: default_limits_of(backend, plan, machine.capacity),
         bounds: bounds(backend, lowering),
         controls,
-        open: Vec::new(),
+        open,
     })
 }
 
@@ -89,7 +97,7 @@ fn mounts(root: &[RootPart], layers: Vec<ContainerMount>) -> Vec<ContainerMount>
 /// The layers of the overlay, where the plan keeps changes in one: the guest mounts it.
 fn layers(lowering: &Lowering<'_>) -> Vec<ContainerMount> {
     let plan = lowering.plan;
-    match (plan.workspace.mode, &lowering.machine.kept) {
+    match (plan.workspace.mode, lowering.kept) {
         (WorkspaceMode::Direct | WorkspaceMode::Copy, _) | (WorkspaceMode::Overlay, None) => Vec::new(),
         (WorkspaceMode::Overlay, Some(kept)) => {
             let lower = [Some(&plan.workspace.source), kept.repository.as_ref()].into_iter().flatten();
@@ -100,14 +108,17 @@ fn layers(lowering: &Lowering<'_>) -> Vec<ContainerMount> {
     }
 }
 
-/// A path that cannot be sent to an engine: requests to engines are JSON.
-fn unnameable(mounts: &[ContainerMount]) -> Option<Unmet> {
-    let odd = mounts.iter().find(|mount| mount.path.as_path().to_str().is_none())?;
-    Some(Unmet {
-        need: Need::Files,
-        why: format!("`{}` cannot be mounted in a container: its name is not UTF-8", odd.path),
-        fix: "rename it, or use `backend = \"bwrap\"`".to_owned(),
-    })
+/// The mounts of the container. A path that is not UTF-8 cannot be sent to an engine: requests to engines are JSON.
+fn nameable_mounts(lowering: &Lowering<'_>, root: &[RootPart]) -> Result<Vec<ContainerMount>, Unmet> {
+    let mounts = mounts(root, layers(lowering));
+    match mounts.iter().find(|mount| mount.path.as_path().to_str().is_none()) {
+        None => Ok(mounts),
+        Some(odd) => Err(Unmet {
+            need: Need::Files,
+            why: format!("`{}` cannot be mounted in a container: its name is not UTF-8", odd.path),
+            fix: "rename it, or use `backend = \"bwrap\"`".to_owned(),
+        }),
+    }
 }
 
 /// The container as a command line of an engine would have it, to be read by people.

@@ -34,7 +34,7 @@ use super::request::Unused;
 use super::shared::guest_root::{self, RootSources};
 use super::shared::guest_session::{GuestCommand, Unsealed};
 use super::shared::{files, guest_inside};
-use super::{LaunchError, LaunchRequest, Lowering, Running};
+use super::{LaunchError, LaunchRequest, Lowering, NeedsMet, Running};
 use belljar_contract::{AbsPath, GuestGround, Launch, Unmet};
 use belljar_sys::message;
 use handle::ContainerHandle;
@@ -46,8 +46,12 @@ use std::os::fd::AsFd;
 pub(super) struct ContainerBackend;
 
 impl Backend for ContainerBackend {
-    fn lower(&self, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-        lower::lower(self, lowering)
+    fn check_needs(&self, lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>> {
+        lower::check_needs(lowering)
+    }
+
+    fn lower(&self, lowering: &Lowering<'_>, met: NeedsMet) -> Result<Launch, Vec<Unmet>> {
+        lower::lower(self, lowering, met)
     }
 
     fn launch(&self, request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
@@ -69,7 +73,7 @@ impl Backend for ContainerBackend {
         // bubblewrap is not used; what was started early ends while the container is made.
         let unused = Unused::new(waiting);
         let image = &container.image;
-        let overlays = overlays.iter().map(|overlay| guest_root::layers(overlay, image));
+        let overlays = overlays.iter().map(|overlay| guest_root::layers(overlay, image, identities));
         let ground = GuestGround::Container { overlays: overlays.collect::<Result<_, _>>()? };
         let sources = RootSources { ground, image: Some(image), identities, run_files };
         let root = guest_root::prepare(sources, &launch.root, launch.bounds)?;

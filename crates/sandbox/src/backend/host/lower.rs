@@ -1,11 +1,11 @@
 //! A plan becomes files in the instance and a plain command. Pure.
 
 use super::NO_LIMIT;
-use crate::backend::Lowering;
 use crate::backend::defaults::default_limits_of;
 use crate::backend::registry::Backend;
 use crate::backend::shared::guest_spec::guest_spec;
 use crate::backend::shared::needs::{no_agent, no_image};
+use crate::backend::{Lowering, NeedsMet};
 use belljar_contract::{
     AbsPath, Access, BackendKind, Control, GuestBounds, Launch, Made, Mount, MountSource, Need, Plan, Unmet,
     Workload,
@@ -23,8 +23,8 @@ enum Fate {
 
 const OTHER_BACKEND: &str = "use `backend = \"bwrap\"`";
 
-pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-    let Lowering { plan, workload, machine, .. } = *lowering;
+pub(super) fn check_needs(lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>> {
+    let Lowering { plan, workload, .. } = *lowering;
     let (mut controls, mut open, mut refused) = (Vec::new(), Vec::new(), Vec::new());
     for need in plan.needs(workload) {
         match fate(need) {
@@ -39,21 +39,26 @@ pub(super) fn lower(backend: &dyn Backend, lowering: &Lowering<'_>) -> Result<La
         }
     }
     refused.extend(no_agent(lowering).into_iter().chain(no_image(lowering)));
+    refused.extend(plan.mounts.iter().filter_map(|mount| stand_in(mount, lowering).err()));
+    if refused.is_empty() { Ok(NeedsMet { controls, open }) } else { Err(refused) }
+}
+
+pub(super) fn lower(
+    backend: &dyn Backend,
+    lowering: &Lowering<'_>,
+    met: NeedsMet,
+) -> Result<Launch, Vec<Unmet>> {
+    let Lowering { plan, machine, .. } = *lowering;
+    let NeedsMet { controls, open } = met;
     let mut made = vec![Made::Fresh(own_directory(plan)), Made::Directory(plan.home_directory.clone())];
     for mount in &plan.mounts {
-        match stand_in(mount, lowering) {
-            Ok(stand_ins) => made.extend(stand_ins),
-            Err(unmet) => refused.push(unmet),
-        }
+        made.extend(stand_in(mount, lowering).map_err(|unmet| vec![unmet])?);
     }
     made.extend(
         plan.files
             .iter()
             .map(|file| Made::Written { at: file.target.clone(), content: file.content.clone() }),
     );
-    if !refused.is_empty() {
-        return Err(refused);
-    }
     let guest = guest_spec(backend, lowering);
     Ok(Launch {
         backend: BackendKind::Host,

@@ -5,7 +5,7 @@ mod process;
 
 use super::defaults::{Capacity, ProcessLimit};
 use super::registry::Backend;
-use super::{LaunchError, LaunchRequest, Lowering, Running};
+use super::{LaunchError, LaunchRequest, Lowering, NeedsMet, Running};
 use belljar_contract::{AbsPath, Launch, Unmet};
 
 const NO_LIMIT: &str = "without a sandbox no limit is set";
@@ -15,8 +15,12 @@ const NO_LIMIT: &str = "without a sandbox no limit is set";
 pub(super) struct Host;
 
 impl Backend for Host {
-    fn lower(&self, lowering: &Lowering<'_>) -> Result<Launch, Vec<Unmet>> {
-        lower::lower(self, lowering)
+    fn check_needs(&self, lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>> {
+        lower::check_needs(lowering)
+    }
+
+    fn lower(&self, lowering: &Lowering<'_>, met: NeedsMet) -> Result<Launch, Vec<Unmet>> {
+        lower::lower(self, lowering, met)
     }
 
     fn launch(&self, request: LaunchRequest<'_>) -> Result<Running, LaunchError> {

@@ -1,5 +1,6 @@
 //! The root as the guest receives it: sources are opened and identified, the contents of files are put together.
 
+use super::source_identities::SourceIdentities;
 use super::{etc, files};
 use crate::backend::LaunchError;
 use crate::workspace::Overlay;
@@ -9,8 +10,8 @@ use belljar_contract::{
 };
 use belljar_sys::fds;
 use belljar_sys::mounts::{self, Identity};
+use belljar_sys::overlay::OverlaySpec;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
-use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -33,13 +34,13 @@ pub(in crate::backend) struct RootSources<'a> {
     pub ground: GuestGround,
     /// The image of the container, if there is one: it decides where the sources are in the container.
     pub image: Option<&'a ContainerImage>,
-    /// The identities of the sources when the plan was made.
-    pub identities: &'a BTreeMap<AbsPath, Identity>,
+    /// What the sources must be.
+    pub identities: &'a SourceIdentities,
     /// The contents of files that the plan names without one.
     pub run_files: &'a RunFiles,
 }
 
-/// Opens the sources, compares them with what was planned, and puts the contents together.
+/// Opens the sources, compares them with what they must be, and puts the contents together.
 pub(in crate::backend) fn prepare(
     sources: RootSources<'_>,
     parts: &[RootPart],
@@ -55,12 +56,27 @@ pub(in crate::backend) fn prepare(
     Ok(PreparedRoot { root, contents, sources })
 }
 
-/// Makes the layers of an overlay, which the guest mounts where it finds them in the container.
+/// Makes the layers of an overlay. The lower one is the project or its repository, and must be what it was when the user
+/// agreed.
+pub(in crate::backend) fn begin_overlay(
+    overlay: &Overlay,
+    identities: &SourceIdentities,
+) -> Result<OverlaySpec, LaunchError> {
+    let spec = overlay.begin()?;
+    let [(lower, found), _upper, _work] = spec.layers();
+    let failed =
+        |error| LaunchError::Content { name: "the overlay".to_owned(), cause: std::io::Error::other(error) };
+    let path = AbsPath::new(OsStr::from_bytes(lower.to_bytes())).map_err(failed)?;
+    if identities.expected(&path)? == found { Ok(spec) } else { Err(LaunchError::Changed { path }) }
+}
+
+/// The layers of an overlay, which the guest mounts where it finds them in the container.
 pub(in crate::backend) fn layers(
     overlay: &Overlay,
     image: &ContainerImage,
+    identities: &SourceIdentities,
 ) -> Result<GuestOverlay, LaunchError> {
-    let spec = overlay.begin()?;
+    let spec = begin_overlay(overlay, identities)?;
     let text = |path: &CStr| {
         let placed = AbsPath::new(OsStr::from_bytes(path.to_bytes())).map(|path| image.place(&path));
         placed.map(|path| text(&path)).unwrap_or_default()
@@ -76,7 +92,7 @@ pub(in crate::backend) fn layers(
 
 struct Preparation<'a> {
     image: Option<&'a ContainerImage>,
-    identities: &'a BTreeMap<AbsPath, Identity>,
+    identities: &'a SourceIdentities,
     run_files: &'a RunFiles,
     contents: Vec<u8>,
     sources: Vec<OwnedFd>,
@@ -128,24 +144,20 @@ fn text(path: &AbsPath) -> OsText {
     OsText::new(path.as_bytes()).unwrap_or_default()
 }
 
-/// Opens exactly this path and compares it with what was planned. No component of it may be a symbolic link, so that nothing
+/// Opens exactly this path and compares it with what it must be. No component of it may be a symbolic link, so that nothing
 /// can be exchanged between the plan and the launch.
 pub(in crate::backend) fn open_source(
     path: &AbsPath,
-    identities: &BTreeMap<AbsPath, Identity>,
+    identities: &SourceIdentities,
 ) -> Result<(OwnedFd, Identity), LaunchError> {
     let failed = |cause| LaunchError::Source { path: path.clone(), cause };
+    let expected = identities.expected(path)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let opened =
         rustix::fs::openat2(rustix::fs::CWD, path.as_path(), flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
             .map_err(|errno| failed(errno.into()))?;
     let found = mounts::identity_of(opened.as_fd()).map_err(|error| failed(std::io::Error::other(error)))?;
-    match identities.get(path) {
-        Some(expected) if found == *expected => Ok((opened, found)),
-        Some(_) => Err(LaunchError::Changed { path: path.clone() }),
-        // The source did not exist, or was not looked at, when the plan was made: what exists now was not agreed to.
-        None => Err(LaunchError::Unplanned { path: path.clone() }),
-    }
+    if found == expected { Ok((opened, found)) } else { Err(LaunchError::Changed { path: path.clone() }) }
 }
 
 /// Puts bytes into a sealed file in memory.

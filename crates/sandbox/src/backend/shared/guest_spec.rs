@@ -5,8 +5,9 @@ use crate::backend::Lowering;
 use crate::backend::defaults::{self, ProcessLimit};
 use crate::backend::registry::Backend;
 use belljar_contract::{
-    EnvEntry, EnvSource, GUEST_PROTOCOL, GuestBeginning, GuestBounds, GuestFiles, GuestFilter, GuestListener,
-    GuestRoot, GuestSpec, GuestStream, GuestTerminal, GuestVariable, Limits, OsText, Plan, Workload,
+    EnvEntry, EnvSource, GUEST_PROTOCOL, GuestBeginning, GuestBounds, GuestFiles, GuestFilter, GuestGuard,
+    GuestListener, GuestOnHeld, GuestRoot, GuestSpec, GuestStream, GuestTerminal, GuestVariable, Limits,
+    OsText, Plan, Workload,
 };
 
 /// How long processes have to end after SIGTERM.
@@ -14,15 +15,52 @@ const GRACE_MS: u32 = 500;
 
 /// The command with its environment. Streams and root are filled in by the launch.
 pub(in crate::backend) fn guest_spec(backend: &dyn Backend, lowering: &Lowering<'_>) -> GuestSpec {
-    let Lowering { plan, workload, machine, terminal } = *lowering;
+    let Lowering { plan, workload, machine, terminal, conversation, kept: _ } = *lowering;
+    // Every backend gets its guest here. All fields are named, so that a new one does not compile until it is decided who
+    // lowers it.
+    let Plan {
+        env,
+        workspace,
+        // Below, in `argv`, `beginning` and the limits that the guest sets.
+        argv: _,
+        prompt: _,
+        limits: _,
+        // The root or, without one, the files in its place; `made` of the host, the mounts of a container.
+        mounts: _,
+        files: _,
+        home_directory: _,
+        instance: _,
+        image: _,
+        // `listeners` and the needs.
+        egress: _,
+        credentials: _,
+        ssh: _,
+        harness: _,
+        backend: _,
+        // Outside the sandbox: the gateway, the record and the guard over the project.
+        agent: _,
+        purpose: _,
+        model_credentials: _,
+        provider_tools: _,
+        used_outside: _,
+        // Compiled into arguments, mounts, files and variables, or only shown.
+        format: _,
+        model: _,
+        effort: _,
+        home: _,
+        skills: _,
+        mcp: _,
+        plugins: _,
+        refused: _,
+    } = plan;
     let argv = argv(plan, workload);
     let listeners = listeners(lowering);
     GuestSpec {
         protocol: GUEST_PROTOCOL,
         program: argv.first().cloned().unwrap_or_default(),
         argv,
-        environment: plan.env.iter().filter_map(constant).collect(),
-        directory: text(plan.workspace.directory.as_bytes()).unwrap_or_default(),
+        environment: env.iter().filter_map(constant).collect(),
+        directory: text(workspace.directory.as_bytes()).unwrap_or_default(),
         stdin: GuestStream::Null,
         stdout: GuestStream::Null,
         stderr: GuestStream::Null,
@@ -31,13 +69,18 @@ pub(in crate::backend) fn guest_spec(backend: &dyn Backend, lowering: &Lowering<
         beginning: beginning(plan, terminal, &listeners),
         listeners,
         root: GuestRoot::AsFound,
-        files: GuestFiles::AsMounted,
-        filter: GuestFilter::Standard,
-        guard: machine.guard.clone(),
+        files: if conversation { GuestFiles::ProcessesApart } else { GuestFiles::AsMounted },
+        filter: if conversation { GuestFilter::Apart } else { GuestFilter::Standard },
+        guard: machine.guard.clone().map(|guard| GuestGuard { on_held: on_held(terminal), ..guard }),
         umask: 0o022,
         limits: defaults::resources(backend, plan, machine.capacity),
         grace_ms: GRACE_MS,
     }
+}
+
+/// What happens to a change that the guard holds back: a user at the terminal is asked.
+fn on_held(terminal: bool) -> GuestOnHeld {
+    if terminal { GuestOnHeld::Ask } else { GuestOnHeld::Refuse }
 }
 
 fn text(bytes: &[u8]) -> Option<OsText> {

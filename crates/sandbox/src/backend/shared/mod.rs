@@ -8,6 +8,7 @@ pub(super) mod guest_spec;
 pub(super) mod listeners;
 pub(super) mod needs;
 pub(super) mod root;
+pub(super) mod source_identities;
 
 use belljar_contract::{AbsPath, LaunchArgument, OsText};
 

@@ -1,7 +1,7 @@
 //! Which mechanism enforces each need, and needs that no backend meets.
 
 use crate::backend::{Lowering, defaults};
-use belljar_contract::{Control, Need, Plan, Unmet, Workload};
+use belljar_contract::{Control, Need, Unmet, Workload};
 
 /// What enforces a need, or why nothing does and what would help.
 pub(in crate::backend) type Mechanism = Result<&'static str, (&'static str, &'static str)>;
@@ -84,10 +84,10 @@ pub(in crate::backend) fn no_agent(lowering: &Lowering<'_>) -> Option<Unmet> {
 
 /// The plan names an image, and its backend takes none.
 pub(in crate::backend) fn no_image(lowering: &Lowering<'_>) -> Option<Unmet> {
-    let Plan { image, backend, .. } = lowering.plan;
-    image.as_ref().map(|image| Unmet {
+    let plan = lowering.plan;
+    plan.image.as_ref().map(|image| Unmet {
         need: Need::Files,
-        why: format!("the image `{image}` is for containers; {} has none", backend.name()),
+        why: format!("the image `{image}` is for containers; {} has none", plan.backend.name()),
         fix: "use `backend = \"container\"`, or leave `image` out".to_owned(),
     })
 }

@@ -5,7 +5,7 @@
 //! empty directories around the project, cannot be written.
 
 use super::{etc, guest_inside, listeners};
-use crate::backend::{Lowering, MachineFacts, SystemEntry};
+use crate::backend::{KeptAt, Lowering, SystemEntry};
 use belljar_contract::{
     AbsPath, Access, BindSource, FileContent, Mount, MountSource, Plan, RootPart, SyntheticAddresses,
     Workload, WorkspaceMode,
@@ -100,7 +100,7 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
             }
         }
         MountSource::Workspace => kept_or_own(&plan.workspace.source, mount, lowering, parts),
-        MountSource::Host(path) if is_repository(path, mount, machine) => {
+        MountSource::Host(path) if is_repository(path, mount, lowering.kept) => {
             kept_or_own(path, mount, lowering, parts);
         }
         MountSource::Host(path) => parts.bind(path, target, *access),
@@ -112,15 +112,15 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
 }
 
 /// Whether a mount is that of the project's repository, whose changes are kept with those of the project.
-fn is_repository(path: &AbsPath, mount: &Mount, machine: &MachineFacts) -> bool {
-    let repository = machine.kept.as_ref().and_then(|kept| kept.repository.as_ref());
+fn is_repository(path: &AbsPath, mount: &Mount, kept: Option<&KeptAt>) -> bool {
+    let repository = kept.and_then(|kept| kept.repository.as_ref());
     repository == Some(path) && mount.target == *path && mount.access == Access::ReadWrite
 }
 
 /// The project or its repository: itself, its copy, or the overlay on it.
 fn kept_or_own(source: &AbsPath, mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
-    let Lowering { plan, machine, .. } = lowering;
-    let kept = machine.kept.as_ref().and_then(|kept| kept.of(plan, source));
+    let Lowering { plan, kept, .. } = *lowering;
+    let kept = kept.and_then(|kept| kept.of(plan, source));
     let place = |path: std::path::PathBuf| AbsPath::new(path).ok();
     match plan.workspace.mode {
         WorkspaceMode::Direct => parts.bind(source, &mount.target, mount.access),

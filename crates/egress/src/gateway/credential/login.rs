@@ -9,7 +9,7 @@ use belljar_contract::{LoginFile, Secret};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-pub(super) struct Login<'d> {
+pub(super) struct LoginToken<'d> {
     /// Borrowed, so that no copy is left in memory.
     pub token: &'d str,
     pub expires: Option<SystemTime>,
@@ -19,41 +19,44 @@ pub(super) struct Login<'d> {
 pub(super) fn read<'d>(
     file: &LoginFile,
     content: &'d Secret,
-) -> Result<Option<Login<'d>>, serde_json::Error> {
-    let Some(token) = member::<&str>(content, &file.token, Below::Required)? else { return Ok(None) };
-    let millis = member::<Option<u64>>(content, &file.expires, Below::Optional)?.flatten();
+) -> Result<Option<LoginToken<'d>>, serde_json::Error> {
+    let Some(token) = member::<&str>(content, &file.token, Presence::Required)? else { return Ok(None) };
+    let millis = member::<Option<u64>>(content, &file.expires, Presence::Optional)?.flatten();
     let expires = millis.and_then(|millis| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)));
-    Ok(Some(Login { token, expires }))
+    Ok(Some(LoginToken { token, expires }))
 }
 
-/// Whether the members below the outermost one must be present. A file without the outermost one has no login.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Below {
+/// Whether a member may be missing.
+#[derive(Clone, Copy)]
+enum Presence {
     Required,
     Optional,
 }
 
+/// The value at the end of the path. A file without the outermost member has no login; `below` is about the others.
 fn member<'d, T: Deserialize<'d>>(
     content: &'d Secret,
     path: &[String],
-    below: Below,
+    below: Presence,
 ) -> Result<Option<T>, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(content.expose());
-    let seed = Member { path, missing: Below::Optional, below, of: PhantomData };
+    let seed = MemberAt { path, first: Presence::Optional, below, of: PhantomData };
     let found = seed.deserialize(&mut json)?;
     json.end()?;
     Ok(found)
 }
 
 /// The value that a path of members leads to.
-struct Member<'p, T> {
+struct MemberAt<'p, T> {
     path: &'p [String],
-    missing: Below,
-    below: Below,
+    /// Of the first member of the path.
+    first: Presence,
+    /// Of the members after it.
+    below: Presence,
     of: PhantomData<T>,
 }
 
-impl<'d, T: Deserialize<'d>> DeserializeSeed<'d> for Member<'_, T> {
+impl<'d, T: Deserialize<'d>> DeserializeSeed<'d> for MemberAt<'_, T> {
     type Value = Option<T>;
 
     fn deserialize<D: Deserializer<'d>>(self, json: D) -> Result<Self::Value, D::Error> {
@@ -61,7 +64,7 @@ impl<'d, T: Deserialize<'d>> DeserializeSeed<'d> for Member<'_, T> {
     }
 }
 
-impl<'d, T: Deserialize<'d>> Visitor<'d> for Member<'_, T> {
+impl<'d, T: Deserialize<'d>> Visitor<'d> for MemberAt<'_, T> {
     type Value = Option<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,22 +76,22 @@ impl<'d, T: Deserialize<'d>> Visitor<'d> for Member<'_, T> {
     }
 
     fn visit_map<A: MapAccess<'d>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-        let Self { path, missing, below, of } = self;
-        let Some((first, rest)) = path.split_first() else { return Ok(None) };
+        let Self { path, first, below, of } = self;
+        let Some((wanted, rest)) = path.split_first() else { return Ok(None) };
         let mut found = None;
         while let Some(name) = members.next_key::<Cow<'d, str>>()? {
-            if name != first.as_str() {
+            if name != wanted.as_str() {
                 members.next_value::<IgnoredAny>()?;
             } else if found.is_some() {
                 return Err(A::Error::custom("a member is repeated"));
             } else {
-                found = Some(members.next_value_seed(Member { path: rest, missing: below, below, of })?);
+                found = Some(members.next_value_seed(MemberAt { path: rest, first: below, below, of })?);
             }
         }
-        match (found, missing) {
+        match (found, first) {
             (Some(found), _) => Ok(found),
-            (None, Below::Optional) => Ok(None),
-            (None, Below::Required) => Err(A::Error::custom("a member is missing")),
+            (None, Presence::Optional) => Ok(None),
+            (None, Presence::Required) => Err(A::Error::custom("a member is missing")),
         }
     }
 }

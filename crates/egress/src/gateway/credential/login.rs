@@ -89,7 +89,7 @@ impl<'d, T: Deserialize<'d>> Visitor<'d> for MemberAt<'_, T> {
             }
         }
         match (found, first) {
-            (Some(found), _) => Ok(found),
+            (Some(found), Presence::Optional | Presence::Required) => Ok(found),
             (None, Presence::Optional) => Ok(None),
             (None, Presence::Required) => Err(A::Error::custom("a member is missing")),
         }

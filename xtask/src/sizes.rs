@@ -46,7 +46,7 @@ fn is_measured(file: &str) -> bool {
 }
 
 /// An inline test module is by convention the last item of its file.
-fn lines_without_tests(source: &str) -> usize {
+pub fn lines_without_tests(source: &str) -> usize {
     let lines: Vec<&str> = source.lines().collect();
     let inline_tests = lines
         .windows(2)

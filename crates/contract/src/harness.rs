@@ -4,8 +4,8 @@
 //! the content of the agent's directory and its command line. It is a pure function.
 
 use crate::{
-    AbsPath, AgentName, AgentVersions, EnvName, HomeMode, LibraryName, PermissionMode, PlannedFile, Prompt,
-    Purpose,
+    AbsPath, AgentName, AgentVersions, EnvName, HomeMode, LibraryName, ModelAccess, PermissionMode,
+    PlannedFile, Prompt, Purpose,
 };
 
 /// A kind of agent.
@@ -151,13 +151,15 @@ pub struct HarnessProfile {
     pub efforts: Vec<String>,
     /// Tools that the model's provider can run on its own machines.
     pub provider_tools: Vec<String>,
-    /// Where to look for the model's credential, in order.
-    pub credentials: Vec<String>,
-    /// The file that a login creates, relative to the home directory.
-    pub login_file: String,
+    /// Where the model's credential is found, and the variables about the model.
+    pub model: ModelAccess,
+    /// The member of the agent's first frame that holds its version.
+    pub version_member: String,
     /// The file with instructions that the agent reads in a project, in the directories above it, and in its own
     /// directory.
     pub instructions_file: String,
+    /// The file with settings, in the agent's own directory and in plugins.
+    pub settings_file: String,
     /// Settings in a project that may name programs.
     pub project_settings: Vec<String>,
     /// The keys of such a file whose values are command lines.

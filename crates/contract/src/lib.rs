@@ -32,6 +32,7 @@ mod image;
 mod judgement;
 mod launch;
 mod limits;
+mod model_access;
 mod model_forms;
 mod model_log;
 mod name;
@@ -110,6 +111,7 @@ pub use image::{ImageName, ImageNameError};
 pub use judgement::{CheckResult, Conclusion, EvidenceNote, Judgement, Outcome, Signal, SignalWeight};
 pub use launch::{BindSource, Control, Launch, LaunchArgument, Made, Need, RootPart, Unmet, Workload};
 pub use limits::{DEFAULT_PIDS, DefaultLimit, Limits, ReachedLimit, SCENARIO_TIME, UNATTENDED_TIME};
+pub use model_access::{CredentialPlace, LoginFile, ModelAccess};
 pub use model_forms::{input_digest, input_digests, input_forms, text_digest, without_reminders};
 pub use model_log::{
     MODEL_LOG_FORMAT, ModelAnswer, ModelExchange, ModelItem, ModelRequest, ModelRow, Repeated, ServedBlock,

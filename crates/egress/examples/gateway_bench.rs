@@ -11,10 +11,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use belljar_contract::{Secret, Usd};
 use belljar_egress::gateway::{
-    AddressScope, CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, Listen, Live, LiveSetup,
-    PriceTable, ProviderTools, Upstream, UpstreamTimes, find_credential, serve,
+    AddressScope, FrontLimits, GatewayEvent, GatewaySink, Listen, Live, LiveSetup, PriceTable, ProviderTools,
+    Upstream, UpstreamTimes, find_credential, serve,
 };
 use belljar_egress::tls::{ExtraRoots, TlsClient};
+use belljar_testkit::model_access::model_access;
 use serde_json::json;
 
 /// The target for the median.
@@ -95,13 +96,15 @@ fn host() -> SocketAddr {
 }
 
 fn gateway(host: SocketAddr) -> SocketAddr {
-    let facts =
-        CredentialFacts { api_key_variable: Some(Secret::new("sk-bench")), ..CredentialFacts::default() };
     let live = Live::new(LiveSetup {
         upstream: Upstream::parse(&format!("http://{host}"), AddressScope::Private).unwrap(),
         resolver: Arc::new(belljar_egress::resolve::SystemResolver::new(std::time::Duration::from_secs(10))),
         tls: TlsClient::new(&ExtraRoots::default()).unwrap(),
-        credential: find_credential(facts, SystemTime::now()),
+        credential: find_credential(
+            &Arc::new(model_access()),
+            |_place| Some(Secret::new("sk-bench")),
+            SystemTime::now(),
+        ),
         cap: Some(Usd::new(1_000_000.0).unwrap()),
         prices: PriceTable::built_in(),
         provider_tools: ProviderTools::default(),

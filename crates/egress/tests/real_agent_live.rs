@@ -10,15 +10,16 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use belljar_contract::{Secret, Usd};
+use belljar_contract::{CredentialPlace, Secret, Usd};
 use belljar_egress::gateway::{
-    AddressScope, CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen, Live,
-    LiveSetup, PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals, find_credential, serve,
+    AddressScope, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen, Live, LiveSetup,
+    PriceTable, ProviderTools, Upstream, UpstreamTimes, UsageTotals, find_credential, serve,
 };
 use belljar_egress::script::{
     ErrorReply, RequestConditions, Script, ScriptedModel, Sender, Transcript, Turn,
 };
 use belljar_egress::tls::{ExtraRoots, TlsClient};
+use belljar_testkit::model_access::model_access;
 use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::{agent, require};
 use serde_json::{Value, json};
@@ -46,7 +47,7 @@ impl GatewaySink for Heard {
 /// The configuration of a test.
 struct Stage {
     directory: TempDir,
-    facts: CredentialFacts,
+    key: Option<Secret>,
     cap: Option<f64>,
     limits: FrontLimits,
 }
@@ -67,9 +68,7 @@ impl Stage {
         for name in ["project", "home", "tmp"] {
             fs::create_dir(directory.path().join(name)).unwrap();
         }
-        let facts =
-            CredentialFacts { api_key_variable: Some(Secret::new(REAL_KEY)), ..CredentialFacts::default() };
-        Self { directory, facts, cap: None, limits: FrontLimits::default() }
+        Self { directory, key: Some(Secret::new(REAL_KEY)), cap: None, limits: FrontLimits::default() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -80,13 +79,17 @@ impl Stage {
     fn run(&mut self, script: Script) -> Run {
         let host = ScriptedModel::start(script, Listen::loopback()).unwrap();
         let heard = Arc::new(Heard::default());
+        let key = |place: &CredentialPlace| match place {
+            CredentialPlace::ApiKey { .. } => self.key.take(),
+            CredentialPlace::Token { .. } | CredentialPlace::Login(_) => None,
+        };
         let live = Live::new(LiveSetup {
             upstream: Upstream::parse(&host.base_url(), AddressScope::Private).unwrap(),
             resolver: Arc::new(belljar_egress::resolve::SystemResolver::new(std::time::Duration::from_secs(
                 10,
             ))),
             tls: TlsClient::new(&ExtraRoots::default()).unwrap(),
-            credential: find_credential(std::mem::take(&mut self.facts), SystemTime::now()),
+            credential: find_credential(&Arc::new(model_access()), key, SystemTime::now()),
             cap: self.cap.map(|cap| Usd::new(cap).unwrap()),
             prices: PriceTable::built_in(),
             provider_tools: ProviderTools::default(),
@@ -211,7 +214,7 @@ fn a_refused_key_ends_the_run_at_once() {
     require!(Agent);
     let script = Script::new().turn(Turn::error(ErrorReply::new(401, "invalid x-api-key")));
     let run = Stage::new().run(script);
-    run.assert_stopped_with("does not accept the credential from ANTHROPIC_API_KEY");
+    run.assert_stopped_with("does not accept the credential from AGENT_KEY");
     assert_eq!(run.transcript.requests.len(), 1);
     assert!(matches!(run.troubles()[..], [GatewayTrouble::CredentialRefused { .. }]));
 }
@@ -220,7 +223,7 @@ fn a_refused_key_ends_the_run_at_once() {
 fn a_missing_key_ends_the_run_at_once() {
     require!(Agent);
     let mut stage = Stage::new();
-    stage.facts = CredentialFacts::default();
+    stage.key = None;
     let run = stage.run(Script::new().turn(Turn::text("never")));
     run.assert_stopped_with("no credential for the model");
     assert_eq!(run.transcript.requests.len(), 0);

@@ -17,7 +17,6 @@ mod store;
 pub mod suite;
 pub mod tape;
 
-pub use belljar_egress::gateway::{API_KEY_VARIABLE, BASE_URL_VARIABLE, LOGIN_PROGRAM, TOKEN_VARIABLE};
 pub use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_plan::{BOTTLE_NAME, Compiled, ExplainedValue, Imported, LayerText, Origin, Rigour, why};
 pub use belljar_sandbox::{

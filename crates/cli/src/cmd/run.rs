@@ -2,8 +2,8 @@ use super::start::{Begun, Start, StartOptions, argument, start};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{ExitCode, RunName, Workload};
-use belljar_runner::{API_KEY_VARIABLE, BASE_URL_VARIABLE, LOGIN_PROGRAM, Model, TOKEN_VARIABLE};
+use belljar_contract::{EnvName, ExitCode, ModelAccess, RunName, Workload};
+use belljar_runner::{Harnesses, Model};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -27,12 +27,15 @@ pub struct RunArgs {
 }
 
 fn long_about() -> String {
+    let access = &Harnesses::built_in().usual().profile().model;
+    let ModelAccess { login_program, base_url, .. } = access;
+    let variables: Vec<&str> = access.variables().map(EnvName::as_str).collect();
+    let variables = variables.join(", ");
     format!(
         "Start an agent in its sandbox\n\n\
-         The agent speaks to its model through a gateway outside, which holds the credential: {API_KEY_VARIABLE}, \
-         {TOKEN_VARIABLE}, or the login of `{LOGIN_PROGRAM}`, in this order. {BASE_URL_VARIABLE} names \
-         another model's host. belljar exits with the agent's own status; 125 means that the sandbox could not be \
-         built."
+         The agent speaks to its model through a gateway outside, which holds the credential: {variables}, \
+         or the login of `{login_program}`, in this order. {base_url} names another model's host. belljar exits \
+         with the agent's own status; 125 means that the sandbox could not be built."
     )
 }
 

@@ -3,7 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use super::messages_api::{CredentialSource, MAX_OUTPUT_VARIABLE, ModelCredentialError, TokenCount};
+use belljar_contract::EnvName;
+
+use super::credential::{CredentialSource, ModelCredentialError};
+use super::messages_api::TokenCount;
 use super::money::Cost;
 
 /// Receives the events. It is called from the gateway's own tasks, so it must be quick.
@@ -103,7 +106,14 @@ pub enum GatewayTrouble {
     #[error(
         "the budget of {cap} is used up: {spent} are spent, and a request to {model} may cost up to {at_most}"
     )]
-    BudgetReached { cap: Cost, spent: Cost, at_most: Cost, model: String },
+    BudgetReached {
+        cap: Cost,
+        spent: Cost,
+        at_most: Cost,
+        model: String,
+        /// The variable that limits the output of each response.
+        output_tokens: EnvName,
+    },
     /// There is a cap, and the maximum cost of the request is not known.
     #[error("there is a budget, but the price of {model} is not known")]
     Unpriced { model: String },
@@ -115,10 +125,10 @@ impl GatewayTrouble {
     /// What the user can do about it.
     pub fn fix(&self) -> String {
         match self {
-            Self::NoCredential(_) => CredentialSource::ways_to_have_one(),
+            Self::NoCredential(error) => error.fix(),
             Self::CredentialRefused { from, .. } => from.fix_when_refused(),
-            Self::BudgetReached { .. } => format!(
-                "raise `limits.cost_usd`, or lower {MAX_OUTPUT_VARIABLE}, which determines the maximum cost"
+            Self::BudgetReached { output_tokens, .. } => format!(
+                "raise `limits.cost_usd`, or lower {output_tokens}, which determines the maximum cost"
             ),
             Self::Unpriced { .. } => {
                 "choose a model from the price table, or remove `limits.cost_usd`".to_owned()

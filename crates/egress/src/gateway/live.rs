@@ -15,10 +15,11 @@ use super::account::{Account, Accounts, Billing, RequestInfo, Reserved, at_most}
 use super::answer::{AnswerBody, AnswerFuture, GatewayRequest, HangUp, Responder, document_answer};
 use super::budget::Budget;
 use super::connect::{Dialler, Link};
+use super::credential::{FoundCredential, ModelCredentialError, output_tokens};
 use super::event::{GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished, RequestStarted};
 use super::messages_api::{
-    AGENT_ID_HEADER, FoundCredential, MessagesView, Meter, ModelCredentialError, PriceTable, ProviderTools,
-    Reading, Route, Screening, UsageTotals, headers, members, route, strip,
+    AGENT_ID_HEADER, MessagesView, Meter, PriceTable, ProviderTools, Reading, Route, Screening, UsageTotals,
+    headers, members, route, strip,
 };
 use super::money::Cost;
 use super::pool::{Pool, SendError, UpstreamRequest};
@@ -306,7 +307,7 @@ impl LiveInner {
                 None => message_of(&body),
             };
             let trouble = GatewayTrouble::CredentialRefused {
-                from: found.source,
+                from: found.source.clone(),
                 upstream: self.upstream.destination().to_string(),
                 status: status.as_u16(),
                 said,
@@ -384,6 +385,7 @@ impl LiveInner {
                 spent: reached.spent,
                 at_most: most,
                 model: view.model.clone(),
+                output_tokens: output_tokens(&self.credential).clone(),
             })
         })?;
         let billing = match route {
@@ -479,7 +481,7 @@ fn close(account: Account, end: fn(String) -> RequestEnd, refusal: &GatewayRefus
 }
 
 fn unsendable(credential: &FoundCredential) -> GatewayTrouble {
-    GatewayTrouble::NoCredential(ModelCredentialError::Characters(credential.source))
+    GatewayTrouble::NoCredential(ModelCredentialError::Characters { of: credential.source.clone() })
 }
 
 fn with_head(body: AnswerBody, status: StatusCode, headers: HeaderMap) -> Response<AnswerBody> {

@@ -15,6 +15,7 @@ mod account;
 mod answer;
 mod budget;
 mod connect;
+mod credential;
 mod event;
 mod front;
 mod listen;
@@ -30,6 +31,7 @@ mod upstream;
 
 pub use answer::{AnswerBody, AnswerFuture, BodyFault, Broken, GatewayRequest, HangUp, Responder};
 pub(crate) use answer::{Retry, document_answer, error_answer};
+pub use credential::{CredentialSource, FoundCredential, ModelCredentialError, find_credential};
 pub use event::{
     CountedBy, CountedTokens, GatewayEvent, GatewaySink, GatewayTrouble, RequestEnd, RequestFinished,
     RequestStarted,
@@ -37,16 +39,12 @@ pub use event::{
 pub use front::{FrontLimits, serve};
 pub use listen::{Address, BoundListener, Listen, ListenError, Listener};
 pub use live::{Live, LiveSetup, UpstreamTimes};
-#[cfg(target_os = "macos")]
-pub use messages_api::KEYCHAIN_COMMAND;
 pub(crate) use messages_api::{
     AGENT_ID_HEADER, BETA_HEADER, BILLING_PREFIX, RATE_LIMIT_PREFIX, SESSION_ID_HEADER, VERSION_HEADER,
 };
 pub use messages_api::{
-    API_KEY_VARIABLE, BASE_URL_VARIABLE, CHEAP_MODEL, CredentialFacts, CredentialSource, FoundCredential,
-    LOGIN_FILE, LOGIN_PROGRAM, ModelCredential, ModelCredentialError, ModelTotals, OwnRequestError,
-    PriceTable, PriceTableError, ProviderTools, Speed, TOKEN_VARIABLE, TokenCount, UnknownProviderTool,
-    UsageTotals, ask, find_credential,
+    CHEAP_MODEL, ModelCredential, ModelTotals, OwnRequestError, PriceTable, PriceTableError, ProviderTools,
+    Speed, TokenCount, UnknownProviderTool, UsageTotals, ask,
 };
 pub use money::Cost;
 pub(crate) use observe::Unobserved;

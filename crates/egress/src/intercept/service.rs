@@ -8,7 +8,7 @@ use super::host_client::{HostClient, HostClientError};
 use super::{InterceptState, PIECE, READ_AHEAD};
 use crate::coding::unsearchable;
 use crate::proxy::{ByteStream, InterceptedRequest, RequestSink, Tunnel, TunnelEnd};
-use belljar_contract::{Destination, Host, HostName, Port};
+use belljar_contract::{Destination, Host, HostName, Port, with_causes};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::server::conn::{http1, http2};
@@ -17,7 +17,6 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use std::convert::Infallible;
-use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::io::BufReader;
@@ -274,14 +273,4 @@ fn text(status: StatusCode, message: &str) -> Response<ResponseBody> {
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
-}
-
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use belljar_contract::Secret;
-use belljar_egress::gateway::{CredentialFacts, GatewayTrouble};
+use belljar_egress::gateway::GatewayTrouble;
+use belljar_testkit::model_access::{KEY, TOKEN};
 use serde_json::json;
 
 use crate::client::Response;
@@ -17,12 +18,12 @@ fn words(response: &Response) -> String {
 #[test]
 fn without_a_credential_nothing_is_dialled_and_the_fix_is_named() {
     let host = Host::always(message(1, 1));
-    let gateway = Stage { facts: CredentialFacts::default(), ..Stage::before(&host) }.start();
+    let gateway = Stage { credential: None, ..Stage::before(&host) }.start();
     for _ in 0..3 {
         let response = gateway.ask(&request());
         assert_eq!((response.status, response.header("x-should-retry")), (403, Some("false")));
         assert_eq!(response.json()["error"]["type"], "permission_error");
-        assert!(words(&response).contains("ANTHROPIC_API_KEY"), "{}", words(&response));
+        assert!(words(&response).contains(KEY), "{}", words(&response));
     }
     assert_eq!(host.connections(), 0);
     assert!(matches!(gateway.heard.troubles()[..], [GatewayTrouble::NoCredential(_)]));
@@ -39,7 +40,7 @@ fn a_refused_credential_is_tried_once_and_reported_once() {
             let response = gateway.ask(&request());
             assert_eq!((response.status, response.header("x-should-retry")), (403, Some("false")));
             let words = words(&response);
-            assert!(words.contains("invalid API key") && words.contains("from ANTHROPIC_API_KEY"), "{words}");
+            assert!(words.contains("invalid API key") && words.contains(&format!("from {KEY}")), "{words}");
         }
         assert_eq!(host.requests().len(), 1);
         let troubles = gateway.heard.troubles();
@@ -52,9 +53,8 @@ fn a_refused_credential_is_tried_once_and_reported_once() {
 #[test]
 fn a_login_goes_as_bearer_with_its_beta() {
     let host = Host::always(message(1, 1));
-    let facts =
-        CredentialFacts { token_variable: Some(Secret::new("tok-real")), ..CredentialFacts::default() };
-    let gateway = Stage { facts, ..Stage::before(&host) }.start();
+    let credential = Some((TOKEN, Secret::new("tok-real")));
+    let gateway = Stage { credential, ..Stage::before(&host) }.start();
     assert_eq!(gateway.ask(&request()).status, 200);
     let seen = &host.requests()[0];
     assert_eq!(seen.header("authorization"), Some("Bearer tok-real"));
@@ -77,7 +77,7 @@ fn a_credential_that_the_host_repeats_does_not_reach_the_agent() {
         assert!(!format!("{response:?}").contains(REAL_KEY), "{response:?}");
         assert!(!response.chunks.concat().contains(REAL_KEY), "{response:?}");
         if status.starts_with('2') {
-            assert_eq!(response.chunks.concat(), r#"{"error":{"message":"[redacted:ANTHROPIC_API_KEY]"}}"#);
+            assert_eq!(response.chunks.concat(), r#"{"error":{"message":"[redacted:AGENT_KEY]"}}"#);
         }
         assert!(!format!("{:?}", gateway.heard.events()).contains(REAL_KEY));
     }
@@ -105,7 +105,7 @@ fn a_credential_split_over_pieces_of_a_stream_is_redacted() {
         let response = gateway.ask(&request());
         assert_eq!(
             response.chunks.concat(),
-            "event: ping\ndata: [redacted:ANTHROPIC_API_KEY]\n\nevent: ping\ndata: end\n\n"
+            "event: ping\ndata: [redacted:AGENT_KEY]\n\nevent: ping\ndata: end\n\n"
         );
     }
 }

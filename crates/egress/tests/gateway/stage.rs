@@ -6,13 +6,13 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use belljar_contract::{Secret, Usd};
+use belljar_contract::{CredentialPlace, Secret, Usd};
 use belljar_egress::gateway::{
-    AddressScope, CredentialFacts, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen, Live,
-    LiveSetup, PriceTable, ProviderTools, RequestFinished, Responder, Upstream, UpstreamTimes,
-    find_credential, serve,
+    AddressScope, FrontLimits, GatewayEvent, GatewaySink, GatewayTrouble, Listen, Live, LiveSetup,
+    PriceTable, ProviderTools, RequestFinished, Responder, Upstream, UpstreamTimes, find_credential, serve,
 };
 use belljar_egress::tls::{ExtraRoots, TlsClient};
+use belljar_testkit::model_access::{KEY, model_access};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -85,7 +85,8 @@ impl Heard {
 pub struct Stage {
     pub upstream: Upstream,
     pub roots: ExtraRoots,
-    pub facts: CredentialFacts,
+    /// The value of a place of the made-up agent.
+    pub credential: Option<(&'static str, Secret)>,
     pub cap: Option<f64>,
     pub provider_tools: ProviderTools,
     pub times: UpstreamTimes,
@@ -101,10 +102,7 @@ impl Stage {
         Self {
             upstream: Upstream::parse(url, AddressScope::Private).unwrap(),
             roots: ExtraRoots::default(),
-            facts: CredentialFacts {
-                api_key_variable: Some(Secret::new(REAL_KEY)),
-                ..CredentialFacts::default()
-            },
+            credential: Some((KEY, Secret::new(REAL_KEY))),
             cap: None,
             provider_tools: ProviderTools::default(),
             times: UpstreamTimes::default(),
@@ -119,13 +117,17 @@ impl Stage {
     /// Starts a gateway whose backend is wrapped.
     pub fn start_as(self, around: impl FnOnce(Live) -> Arc<dyn Responder>) -> Gateway {
         let heard = Arc::new(Heard::default());
+        let mut held = self.credential;
+        let value = |place: &CredentialPlace| {
+            held.take_if(|(at, _)| *at == place.to_string()).map(|(_, value)| value)
+        };
         let live = Live::new(LiveSetup {
             upstream: self.upstream,
             resolver: Arc::new(belljar_egress::resolve::SystemResolver::new(std::time::Duration::from_secs(
                 10,
             ))),
             tls: TlsClient::new(&self.roots).unwrap(),
-            credential: find_credential(self.facts, SystemTime::now()),
+            credential: find_credential(&Arc::new(model_access()), value, SystemTime::now()),
             cap: self.cap.map(|cap| Usd::new(cap).unwrap()),
             prices: PriceTable::built_in(),
             provider_tools: self.provider_tools,

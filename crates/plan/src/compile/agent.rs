@@ -207,7 +207,7 @@ pub(super) fn compile(
         env,
         refused: refusals(&egress, &tools, &permissions, &undeclared),
         egress,
-        model_credentials: profile.credentials.clone(),
+        model_credentials: profile.model.credentials.iter().map(ToString::to_string).collect(),
         provider_tools,
         credentials,
         ssh: ssh_entries,

@@ -1,9 +1,9 @@
 //! A made-up host and a made-up agent.
 
 use belljar_contract::{
-    AbsPath, Access, AgentName, Assembly, Diagnostic, Digest, EnvName, FileContent, Harness, HarnessProfile,
-    Persisted, PersistedKind, PersonalFile, PlannedFile, ProfileEnv, Prompt, Purpose, RecordedDirectory,
-    SandboxChoice, SessionTuning, SharedEntry, Sources, TunedAgent, Wanted,
+    AbsPath, Access, AgentName, Assembly, CredentialPlace, Diagnostic, Digest, EnvName, FileContent, Harness,
+    HarnessProfile, ModelAccess, Persisted, PersistedKind, PersonalFile, PlannedFile, ProfileEnv, Prompt,
+    Purpose, RecordedDirectory, SandboxChoice, SessionTuning, SharedEntry, Sources, TunedAgent, Wanted,
 };
 use belljar_plan::{
     Compiled, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestLayer, PathFact, ProjectFacts,
@@ -38,9 +38,15 @@ impl Scribe {
             shared_state: texts(&["servers"]),
             efforts: texts(&["low", "high"]),
             provider_tools: texts(&["web_search"]),
-            credentials: texts(&["SCRIBE_KEY"]),
-            login_file: ".scribe/login".into(),
+            model: ModelAccess {
+                credentials: vec![CredentialPlace::ApiKey { variable: name("SCRIBE_KEY") }],
+                login_program: "scribe".into(),
+                base_url: name("SCRIBE_URL"),
+                output_tokens: name("SCRIBE_TOKENS"),
+            },
+            version_member: "scribe_version".into(),
             instructions_file: "SCRIBE.md".into(),
+            settings_file: "settings".into(),
             project_settings: texts(&[".scribe/settings"]),
             settings_commands: Vec::new(),
             env: vec![ProfileEnv {

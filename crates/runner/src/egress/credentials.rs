@@ -6,13 +6,15 @@ use crate::environment::HostEnvironment;
 use crate::launch::Ask;
 use crate::launch::values;
 use crate::plan::agreed_files::AgreedFiles;
-use belljar_contract::{Credential, CredentialPart, Destination, Host, Plan, RuleEffect, Secret};
-use belljar_egress::gateway::{
-    API_KEY_VARIABLE, AddressScope, BASE_URL_VARIABLE, CredentialFacts, LOGIN_FILE, ProviderTools,
-    TOKEN_VARIABLE, Upstream, find_credential,
+use belljar_contract::{
+    Credential, CredentialPart, CredentialPlace, Destination, EnvName, Host, ModelAccess, Plan, RuleEffect,
+    Secret,
 };
+use belljar_egress::gateway::{AddressScope, ProviderTools, Upstream, find_credential};
 use belljar_egress::intercept::{CredentialSpec, ValuePart};
 use belljar_egress::tls::{ExtraRoots, TlsClient};
+use belljar_session::Harnesses;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -61,36 +63,46 @@ pub(super) fn bound(
 }
 
 /// The address of the model's provider as it is shown, if it is not the default.
-pub(crate) fn upstream_shown(environment: &HostEnvironment) -> Option<String> {
-    let named =
-        environment.variables.get(std::ffi::OsStr::new(BASE_URL_VARIABLE)).filter(|url| !url.is_empty())?;
+pub(crate) fn upstream_shown(access: &ModelAccess, environment: &HostEnvironment) -> Option<String> {
+    let named = filled(environment, &access.base_url)?;
     // A URL may contain a password, so only the host and the port are shown.
     match Upstream::parse(&named.to_string_lossy(), AddressScope::Private) {
         Ok(upstream) if upstream.destination() == Upstream::default().destination() => None,
-        Ok(upstream) => Some(format!("{} ({BASE_URL_VARIABLE})", upstream.destination())),
-        Err(_) => Some(format!("the URL in {BASE_URL_VARIABLE}, which is not valid")),
+        Ok(upstream) => Some(format!("{} ({})", upstream.destination(), access.base_url)),
+        Err(_) => Some(format!("the URL in {}, which is not valid", access.base_url)),
     }
+}
+
+/// The first place that holds a credential for the model, as it is shown. Its value is not read.
+pub(crate) fn first_place(access: &ModelAccess, environment: &HostEnvironment) -> Option<String> {
+    let here = |place: &&CredentialPlace| match place {
+        CredentialPlace::ApiKey { variable } | CredentialPlace::Token { variable, .. } => {
+            environment.is_set(variable.as_str())
+        }
+        CredentialPlace::Login(file) => environment.home.child(&file.path).as_path().is_file(),
+    };
+    access.credentials.iter().find(here).map(ToString::to_string)
 }
 
 /// The address of the live model and the credential for it. A missing credential is reported before anything is built.
 pub(super) fn live_model(plan: &Plan, environment: &HostEnvironment) -> Result<LiveModel, EgressError> {
-    let variable = |name: &str| environment.variables.get(std::ffi::OsStr::new(name));
-    let upstream = match variable(BASE_URL_VARIABLE).filter(|value| !value.is_empty()) {
+    let harness = Harnesses::built_in().named(&plan.harness);
+    let harness = harness.ok_or_else(|| EgressError::Harness(plan.harness.clone()))?;
+    let access = Arc::new(harness.profile().model.clone());
+    let upstream = match filled(environment, &access.base_url) {
         None => Upstream::default(),
         // A user who names a host in their own shell may name one in their own network.
         Some(url) => Upstream::parse(&url.to_string_lossy(), AddressScope::Private)
-            .map_err(|cause| EgressError::Upstream { variable: BASE_URL_VARIABLE.to_owned(), cause })?,
+            .map_err(|cause| EgressError::Upstream { variable: access.base_url.to_string(), cause })?,
     };
-    let secret = |name: &str| variable(name).map(|value| Secret::new(value.as_bytes()));
-    let login = environment.home.child(LOGIN_FILE);
-    let facts = CredentialFacts {
-        api_key_variable: secret(API_KEY_VARIABLE),
-        token_variable: secret(TOKEN_VARIABLE),
+    let value = |place: &CredentialPlace| match place {
+        CredentialPlace::ApiKey { variable } | CredentialPlace::Token { variable, .. } => {
+            filled(environment, variable).map(|value| Secret::new(value.as_bytes()))
+        }
         // A missing file means that there is no login; an unreadable one must not be used.
-        login_file: values::read_file(&login).ok(),
-        keychain: None,
+        CredentialPlace::Login(file) => values::read_file(&environment.home.child(&file.path)).ok(),
     };
-    let found = find_credential(facts, SystemTime::now()).map_err(EgressError::ModelCredential)?;
+    let found = find_credential(&access, value, SystemTime::now()).map_err(EgressError::ModelCredential)?;
     let provider_tools =
         ProviderTools::allowing(plan.provider_tools.iter().map(String::as_str)).unwrap_or_default();
     Ok(LiveModel {
@@ -102,21 +114,7 @@ pub(super) fn live_model(plan: &Plan, environment: &HostEnvironment) -> Result<L
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use belljar_egress::gateway::{CredentialSource, LOGIN_PROGRAM};
-    use belljar_session::Harnesses;
-
-    /// The plan shows where the credential is looked for; the gateway decides it.
-    #[test]
-    fn the_agent_and_the_gateway_agree_on_where_the_credential_is() {
-        let profile = Harnesses::built_in().usual().profile();
-        let sources =
-            [CredentialSource::ApiKeyVariable, CredentialSource::TokenVariable, CredentialSource::LoginFile];
-        assert_eq!(profile.credentials[..3], sources.map(|source| source.to_string()));
-        assert_eq!(profile.login_file, LOGIN_FILE);
-        assert_eq!(profile.program, LOGIN_PROGRAM);
-        assert!(profile.env.iter().any(|entry| entry.name.as_str() == BASE_URL_VARIABLE));
-    }
+/// The value of a variable, unless it is empty.
+fn filled<'e>(environment: &'e HostEnvironment, name: &EnvName) -> Option<&'e OsString> {
+    environment.variables.get(OsStr::new(name.as_str())).filter(|value| !value.is_empty())
 }

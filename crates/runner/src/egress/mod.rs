@@ -5,7 +5,7 @@ mod services;
 mod sinks;
 mod sockets;
 
-pub(crate) use credentials::upstream_shown;
+pub(crate) use credentials::{first_place, upstream_shown};
 pub(crate) use services::{EgressEnd, Serving, ServingRequest};
 pub use sinks::Denied;
 
@@ -46,6 +46,9 @@ pub enum EgressError {
         #[source]
         cause: std::io::Error,
     },
+    /// The plan is not one of this version of belljar.
+    #[error("the harness `{0}` is unknown, so that the credential for its model cannot be found")]
+    Harness(String),
     /// The model's own credential.
     #[error(transparent)]
     ModelCredential(ModelCredentialError),

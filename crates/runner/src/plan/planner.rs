@@ -1,5 +1,6 @@
 //! Makes the plan of an agent for a directory.
 
+use crate::egress::{first_place, upstream_shown};
 use crate::environment::HostEnvironment;
 use crate::plan::planned::{Checked, Planned, PlanningError, SessionFlags};
 use crate::plan::secret_values::entering;
@@ -177,12 +178,13 @@ impl Planner {
             return Err(PlanningError::Invalid { sources, diagnostics });
         };
         let shared_files = self.shared_files(&compiled.plan);
+        let model = self.profile(&compiled.plan.harness).map(|profile| &profile.model);
         Ok(Planned {
             entering: entering(&compiled.plan, &shared_files, &self.environment),
             shared_files,
             defaults: belljar_sandbox::default_limits(&compiled.plan, Capacity::here()),
-            credential_found: self.credential(&compiled.plan.model_credentials),
-            upstream: crate::egress::upstream_shown(&self.environment),
+            credential_found: model.and_then(|model| first_place(model, &self.environment)),
+            upstream: model.and_then(|model| upstream_shown(model, &self.environment)),
             called: Some(name.clone()),
             program_found: self.program(&compiled.plan.harness),
             repository: self.project.outside_repository.clone(),
@@ -267,19 +269,12 @@ impl Planner {
         })
     }
 
-    /// The first place that holds a credential for the model. Its value is not read.
-    fn credential(&self, order: &[String]) -> Option<String> {
-        let here = |place: &&String| match place.strip_prefix("~/") {
-            Some(below) => self.environment.home.child(below).as_path().is_file(),
-            None => self.environment.is_set(place),
-        };
-        order.iter().find(here).cloned()
+    fn profile(&self, harness: &str) -> Option<&HarnessProfile> {
+        self.harnesses.named(harness).map(Harness::profile)
     }
 
     fn shared_files(&self, plan: &Plan) -> Vec<SharedFile> {
-        let list = self.harnesses.list();
-        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == plan.harness);
-        profile.map(|profile| shared_values::files(plan, profile)).unwrap_or_default()
+        self.profile(&plan.harness).map(|profile| shared_values::files(plan, profile)).unwrap_or_default()
     }
 
     /// The identities of everything of the host that the plan mounts. The launch refuses a source that has none, and says
@@ -303,35 +298,27 @@ impl Planner {
     }
 
     fn session_flags(&self, harness: &str) -> SessionFlags {
-        let list = self.harnesses.list();
-        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == harness);
-        profile.map_or_else(SessionFlags::default, |profile| SessionFlags {
+        self.profile(harness).map_or_else(SessionFlags::default, |profile| SessionFlags {
             named: profile.session_flags.clone(),
             newest: profile.newest_session_flags.clone(),
         })
     }
 
     fn conversation_arguments(&self, harness: &str) -> Vec<String> {
-        let list = self.harnesses.list();
-        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == harness);
         let abilities = |profile: &HarnessProfile| {
             let abilities = profile.versions.abilities.iter();
             let arguments = abilities.flat_map(|ability| ability.arguments.clone());
             profile.conversation.iter().cloned().chain(arguments).collect()
         };
-        profile.map(abilities).unwrap_or_default()
+        self.profile(harness).map(abilities).unwrap_or_default()
     }
 
     fn versions(&self, harness: &str) -> AgentVersions {
-        let list = self.harnesses.list();
-        let profile = list.iter().map(|known| known.profile()).find(|profile| profile.name == harness);
-        profile.map(|profile| profile.versions.clone()).unwrap_or_default()
+        self.profile(harness).map(|profile| profile.versions.clone()).unwrap_or_default()
     }
 
     /// The agent's program on the search path, symbolic links followed.
     fn program(&self, harness: &str) -> Option<AbsPath> {
-        let list = self.harnesses.list();
-        let program = &list.iter().find(|known| known.profile().name == harness)?.profile().program;
-        self.environment.program_inside(program)
+        self.environment.program_inside(&self.profile(harness)?.program)
     }
 }

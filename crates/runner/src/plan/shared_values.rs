@@ -15,8 +15,6 @@ use std::io;
 
 /// Members whose texts are values of an environment or of headers, at any depth of a file.
 const HOLDERS: [&str; 2] = ["env", "headers"];
-/// The file of the user's settings, in the agent's directory and in plugins.
-const SETTINGS: &str = "settings.json";
 /// Limits of the search: a directory of plugins may be arbitrarily large.
 const DEPTH: u32 = 16;
 const ENTRIES: usize = 100_000;
@@ -36,7 +34,7 @@ pub struct SharedFile {
 
 /// A value in a shared file.
 pub(crate) struct SharedValue {
-    /// File and member, such as `~/.agent/settings.json env.TOKEN`.
+    /// File and member, such as `~/.agent/own.json env.TOKEN`.
     pub name: String,
     /// Empty for a file or directory that was not searched.
     pub value: Secret,
@@ -66,7 +64,7 @@ pub(crate) fn files(plan: &Plan, profile: &HarnessProfile) -> Vec<SharedFile> {
         return Vec::new();
     }
     let mut wanted: BTreeSet<&str> = profile.plugin_mcp_files.iter().map(|file| last(file)).collect();
-    wanted.insert(SETTINGS);
+    wanted.insert(&profile.settings_file);
     let mut search = Search { wanted, entries: ENTRIES, files: FILES, found: BTreeSet::new() };
     for mount in &plan.mounts {
         let MountSource::Host(source) = &mount.source else { continue };
@@ -352,7 +350,7 @@ mod tests {
             std::fs::write(home.child(name), "{}").unwrap();
         }
         let search = |entries, depth| {
-            let wanted = BTreeSet::from([SETTINGS]);
+            let wanted = BTreeSet::from(["settings.json"]);
             let mut search = Search { wanted, entries, files: FILES, found: BTreeSet::new() };
             search.directory(&home, depth);
             let files = Vec::from_iter(search.found);

@@ -7,8 +7,7 @@ use super::outside::{HostServices, NAIVE, NAIVE_TOKEN};
 use super::stranger;
 use super::table::{Listener, Row};
 use crate::store::leftovers::{self, MARK, PROVE_PREFIX, Scratch, control_group, mark};
-use belljar_contract::{AbsPath, Attempt, BackendKind, HarnessProfile, WorkspaceMode};
-use belljar_egress::gateway::API_KEY_VARIABLE;
+use belljar_contract::{AbsPath, Attempt, BackendKind, EnvName, HarnessProfile, WorkspaceMode};
 use belljar_sys::process::Prepare;
 use belljar_sys::segment::Segment;
 use files::{AgentFiles, lay_out, manifest};
@@ -44,6 +43,8 @@ pub(super) struct Scene {
     pub pid: u32,
     pub segment: Option<Segment>,
     pub credential: String,
+    /// The variables that the agent looks for its model's credential in.
+    model_variables: Vec<EnvName>,
     /// The made-up internet, or why there is none.
     pub outside: Result<HostServices, String>,
     /// Whether changes are kept beside the project.
@@ -166,6 +167,7 @@ impl Scene {
             entering,
             abstract_name,
             credential,
+            model_variables: agents.profile.model.variables().cloned().collect(),
             outside,
             keeps_changes: side == "inside"
                 && matches!(agents.workspace, Some(WorkspaceMode::Overlay | WorkspaceMode::Copy)),
@@ -214,17 +216,19 @@ impl Scene {
     }
 
     /// The environment of the made-up user's shell.
-    pub fn environment(&self, path: &std::ffi::OsStr) -> Vec<(&'static str, std::ffi::OsString)> {
-        vec![
+    pub fn environment(&self, path: &std::ffi::OsStr) -> Vec<(&str, std::ffi::OsString)> {
+        let model = self.model_variables.iter().map(|name| (name.as_str(), self.secret.clone().into()));
+        let mut all = vec![
             ("HOME", self.home.clone().into()),
             ("PATH", path.to_owned()),
             ("GITHUB_TOKEN", self.secret.clone().into()),
             ("AWS_SECRET_ACCESS_KEY", self.secret.clone().into()),
-            (API_KEY_VARIABLE, self.secret.clone().into()),
             ("PROVE_TOKEN", self.entering.clone().into()),
             ("SSH_AUTH_SOCK", self.home.join("agent.sock").into()),
             (MARK, mark().into()),
-        ]
+        ];
+        all.extend(model);
+        all
     }
 }
 

@@ -15,9 +15,6 @@ pub struct HarnessError {
     pub reason: String,
 }
 
-/// The members of an agent's first frame that hold its version.
-const VERSION_MEMBERS: [&str; 1] = [claude_code::VERSION_MEMBER];
-
 /// All agents that belljar knows.
 pub struct Harnesses {
     usual: Box<dyn Harness>,
@@ -50,6 +47,12 @@ impl Harnesses {
         std::iter::once(&self.usual).chain(&self.others).map(AsRef::as_ref).collect()
     }
 
+    /// The agent with this name in a manifest.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&dyn Harness> {
+        self.list().into_iter().find(|known| known.profile().name == name)
+    }
+
     /// The agent that is used when a manifest names none.
     #[must_use]
     pub fn usual(&self) -> &dyn Harness {
@@ -59,5 +62,6 @@ impl Harnesses {
 
 /// The version of the agent, among the versions that its first frame reports.
 pub(crate) fn reported_version(mut versions: BTreeMap<String, String>) -> Option<String> {
-    VERSION_MEMBERS.iter().find_map(|member| versions.remove(*member))
+    let known = Harnesses::built_in().list();
+    known.into_iter().find_map(|harness| versions.remove(&harness.profile().version_member))
 }

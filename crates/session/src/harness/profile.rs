@@ -2,8 +2,8 @@
 
 use super::HarnessError;
 use belljar_contract::{
-    Ability, AgentVersion, AgentVersions, EnvName, HarnessProfile, Persisted, PersistedKind, ProfileEnv,
-    SharedEntry,
+    Ability, AgentVersion, AgentVersions, CredentialPlace, EnvName, HarnessProfile, LoginFile, ModelAccess,
+    Persisted, PersistedKind, ProfileEnv, SharedEntry,
 };
 use serde::Deserialize;
 
@@ -19,9 +19,10 @@ struct ProfileFile {
     shared_state: Vec<String>,
     efforts: Vec<String>,
     provider_tools: Vec<String>,
-    credentials: Vec<String>,
-    login_file: String,
+    version_member: String,
+    model: ModelFile,
     instructions_file: String,
+    settings_file: String,
     project_settings: Vec<String>,
     settings_commands: Vec<String>,
     reserved_env: Vec<String>,
@@ -43,6 +44,23 @@ struct ProfileFile {
     ability: Vec<AbilityFile>,
     persist: Vec<PersistFile>,
     shared: Vec<SharedFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelFile {
+    login_program: String,
+    base_url: String,
+    output_tokens: String,
+    credential: Vec<CredentialFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+enum CredentialFile {
+    ApiKey { variable: String },
+    Token { variable: String, made_by: String },
+    Login { file: String, token: Vec<String>, expires: Vec<String> },
 }
 
 #[derive(Deserialize)]
@@ -117,9 +135,10 @@ pub(super) fn parse(harness: &'static str, text: &str) -> Result<HarnessProfile,
         shared_state: file.shared_state,
         efforts: file.efforts,
         provider_tools: file.provider_tools,
-        credentials: file.credentials,
-        login_file: file.login_file,
+        model: model_access(file.model, name)?,
+        version_member: file.version_member,
         instructions_file: file.instructions_file,
+        settings_file: file.settings_file,
         project_settings: file.project_settings,
         settings_commands: file.settings_commands,
         env: variables(file.env)?,
@@ -154,5 +173,28 @@ pub(super) fn parse(harness: &'static str, text: &str) -> Result<HarnessProfile,
         project_mcp_file: file.project_mcp_file,
         session_flags: file.session_flags,
         newest_session_flags: file.newest_session_flags,
+    })
+}
+
+fn model_access(
+    file: ModelFile,
+    name: impl Fn(String) -> Result<EnvName, HarnessError>,
+) -> Result<ModelAccess, HarnessError> {
+    let place = |entry: CredentialFile| {
+        Ok(match entry {
+            CredentialFile::ApiKey { variable } => CredentialPlace::ApiKey { variable: name(variable)? },
+            CredentialFile::Token { variable, made_by } => {
+                CredentialPlace::Token { variable: name(variable)?, made_by }
+            }
+            CredentialFile::Login { file: path, token, expires } => {
+                CredentialPlace::Login(LoginFile { path, token, expires })
+            }
+        })
+    };
+    Ok(ModelAccess {
+        credentials: file.credential.into_iter().map(place).collect::<Result<_, HarnessError>>()?,
+        login_program: file.login_program,
+        base_url: name(file.base_url)?,
+        output_tokens: name(file.output_tokens)?,
     })
 }

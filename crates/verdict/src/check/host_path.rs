@@ -12,7 +12,7 @@ const DIRECTORIES: [&str; 7] =
     ["/Users", "/opt/cowork", "/home", "/root", "/private/var", "/var/folders", "/Volumes"];
 
 check! {
-    /// No message contains a path below `/Users`, `/opt/cowork`, `/home`, the home of root, `/private/var`, `/var/folders` or
+    /// No message contains a path below `/Users`, `/opt/cowork`, `/home`, `/root`, `/private/var`, `/var/folders` or
     /// `/Volumes`, plain or percent-encoded. Needs the whole conversation.
     ///
     /// Inside the sandbox such a path alone is not a leak: a project may be mounted below `/home`. So belljar checks it

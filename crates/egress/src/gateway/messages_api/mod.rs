@@ -1,8 +1,8 @@
 //! The model provider: Anthropic's Messages API, as Claude Code speaks it.
 //!
-//! Everything that is particular to it is in this directory: its host, headers, paths and request members, where its
-//! credential is found, its prices, and the form of its token counts. The rest of the gateway, the script and the tape
-//! take the names from here, so that a second provider is a second directory.
+//! Everything that is particular to it is in this directory: its host, headers, paths and request members, the form of
+//! its credentials, its prices and model names, and the form of its token counts. The rest of the gateway, the script
+//! and the tape take the names from here. Where the credential is found is up to the agent, so that the harness says it.
 
 mod credential;
 pub(super) mod headers;
@@ -15,18 +15,13 @@ mod provider_tools;
 mod routes;
 mod usage;
 
-#[cfg(target_os = "macos")]
-pub use credential::KEYCHAIN_COMMAND;
-pub use credential::{
-    API_KEY_VARIABLE, CredentialFacts, CredentialSource, FoundCredential, LOGIN_FILE, ModelCredential,
-    ModelCredentialError, TOKEN_VARIABLE, find_credential,
-};
+pub use credential::ModelCredential;
 pub(super) use messages::{InvalidRequest, MessagesView};
+pub use names::CHEAP_MODEL;
+pub(super) use names::DEFAULT_URL;
 pub(crate) use names::{
     AGENT_ID_HEADER, BETA_HEADER, BILLING_PREFIX, RATE_LIMIT_PREFIX, SESSION_ID_HEADER, VERSION_HEADER,
 };
-pub use names::{BASE_URL_VARIABLE, CHEAP_MODEL, LOGIN_PROGRAM};
-pub(super) use names::{DEFAULT_URL, MAX_OUTPUT_VARIABLE};
 pub use own::{OwnRequestError, ask};
 pub(super) use prices::Priced;
 pub use prices::{PriceTable, PriceTableError, Speed};

@@ -1,16 +1,7 @@
-//! Names of the API and of its client that other modules use.
+//! Names of the API that other modules use.
 
 /// The base URL if the user configures none.
 pub(in crate::gateway) const DEFAULT_URL: &str = "https://api.anthropic.com";
-
-/// The variable with the base URL, if it is not the default. The agent itself reads the same variable.
-pub const BASE_URL_VARIABLE: &str = "ANTHROPIC_BASE_URL";
-
-/// The variable that limits the output of each response.
-pub(in crate::gateway) const MAX_OUTPUT_VARIABLE: &str = "CLAUDE_CODE_MAX_OUTPUT_TOKENS";
-
-/// The program that a user logs in with.
-pub const LOGIN_PROGRAM: &str = "claude";
 
 /// A model for short questions: fast and cheap.
 pub const CHEAP_MODEL: &str = "claude-haiku-4-5";

@@ -23,12 +23,11 @@ pub(super) struct AgentFiles {
 
 impl AgentFiles {
     pub(super) fn of(profile: &HarnessProfile) -> Self {
-        let HarnessProfile { login_file, instructions_file, config_directory, project_settings, .. } =
-            profile;
+        let HarnessProfile { model, instructions_file, config_directory, project_settings, .. } = profile;
         let settings = project_settings.first().cloned().unwrap_or_default();
         let directory = Path::new(&settings).parent().map(|path| path.to_string_lossy().into_owned());
         Self {
-            login: login_file.clone(),
+            login: model.login_files().next().map(|file| file.path.clone()).unwrap_or_default(),
             instructions: instructions_file.clone(),
             own_instructions: format!("{config_directory}/{instructions_file}"),
             settings_directory: directory.unwrap_or_default(),

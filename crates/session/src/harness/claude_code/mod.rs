@@ -20,9 +20,6 @@ pub(super) struct ClaudeCode {
     profile: HarnessProfile,
 }
 
-/// The member of the first frame with the agent's version.
-pub(super) const VERSION_MEMBER: &str = "claude_code_version";
-
 /// The agent asks about an unknown key by its last characters.
 const KEY_TAIL: usize = 20;
 
@@ -83,7 +80,7 @@ impl Harness for ClaudeCode {
 
     fn assemble(&self, wanted: &Wanted<'_>) -> Assembly {
         let directory = wanted.kit.child("agent");
-        let settings = directory.child(".claude/settings.json");
+        let settings = directory.child(&self.profile.config_directory).child(&self.profile.settings_file);
         let servers = directory.child(".mcp.json");
         let system = directory.child("system-prompt.md");
         let mut files = vec![
@@ -197,7 +194,15 @@ mod tests {
         let profile = harness.profile();
         assert_eq!(profile.name, "claude-code");
         assert!(profile.env.iter().all(|entry| !entry.why.is_empty()));
-        assert_eq!(profile.credentials[0], "ANTHROPIC_API_KEY");
+        let places: Vec<String> = profile.model.credentials.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            places,
+            ["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "~/.claude/.credentials.json"],
+            "the order is the user's account"
+        );
+        assert!(profile.model.login_files().all(|file| !file.token.is_empty() && !file.expires.is_empty()));
+        // The agent inside reads the same variable, so that the plan must set it.
+        assert!(profile.env.iter().any(|entry| entry.name == profile.model.base_url));
     }
 
     #[test]

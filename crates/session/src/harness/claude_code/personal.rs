@@ -4,19 +4,24 @@ use belljar_contract::{HarnessProfile, PersonalFile, PersonalForm};
 use serde_json::json;
 
 pub(super) fn files(profile: &HarnessProfile, project: &str) -> Vec<PersonalFile> {
-    let HarnessProfile { config_directory: own, instructions_file, state_file, login_file, .. } = profile;
+    let HarnessProfile { config_directory: own, instructions_file, settings_file, state_file, model, .. } =
+        profile;
     // The agent names the directory of a project's memory after the project's path.
     let slug: String = project.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let memory = |project: &str| format!("{own}/projects/{project}/memory/MEMORY.md");
     let file =
         |name, path: String, form: PersonalForm| PersonalFile { name, shown: path.clone(), path, form };
-    vec![
+    let login = model
+        .login_files()
+        .map(|login| file("login", login.path.clone(), |text| json!({"token": text}).to_string()));
+    let mut files = vec![
         file("instructions", format!("{own}/{instructions_file}"), line),
         PersonalFile { shown: memory("…"), ..file("memory", memory(&slug), line) },
-        file("hook", format!("{own}/settings.json"), hook),
+        file("hook", format!("{own}/{settings_file}"), hook),
         file("server", state_file.clone(), server),
-        file("login", login_file.clone(), |text| json!({"token": text}).to_string()),
-    ]
+    ];
+    files.extend(login);
+    files
 }
 
 fn line(text: &str) -> String {

@@ -7,6 +7,7 @@
 
 mod agreed_files;
 mod agreeing;
+mod altered_tapes;
 mod as_branch;
 mod both_sides;
 mod cases;

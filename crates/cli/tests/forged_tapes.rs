@@ -21,7 +21,7 @@ fn examples() -> (Stage, PathBuf) {
 }
 
 /// Writes a part of a tape, and digests that fit.
-fn write_part(tape: &Path, name: &str, bytes: &[u8]) {
+pub fn write_part(tape: &Path, name: &str, bytes: &[u8]) {
     fs::write(tape.join(name), bytes).unwrap();
     let path = tape.join("tape.json");
     let mut head: TapeHead = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -32,7 +32,7 @@ fn write_part(tape: &Path, name: &str, bytes: &[u8]) {
 }
 
 /// Writes the record of a tape with a chain that fits.
-fn write_events(tape: &Path, events: &[(u64, Value)]) {
+pub fn write_events(tape: &Path, events: &[(u64, Value)]) {
     let mut chain = Digest::of(&fs::read(tape.join("run.json")).unwrap());
     let mut text = String::new();
     for (seq, (ms, event)) in events.iter().enumerate() {
@@ -46,7 +46,7 @@ fn write_events(tape: &Path, events: &[(u64, Value)]) {
     write_part(tape, "result.json", format!("{result:#}\n").as_bytes());
 }
 
-fn lines(path: &Path) -> Vec<Value> {
+pub fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }

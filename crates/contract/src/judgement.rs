@@ -83,6 +83,8 @@ pub enum Conclusion {
     AgentFailed,
     /// A budget was reached.
     BudgetReached,
+    /// A replay drifted from its tape.
+    Drifted,
 }
 
 impl Conclusion {
@@ -95,6 +97,7 @@ impl Conclusion {
             Self::Unverified => ExitCode::Unverified,
             Self::AgentFailed => ExitCode::AgentFailed,
             Self::BudgetReached => ExitCode::Budget,
+            Self::Drifted => ExitCode::Drifted,
         }
     }
 }

@@ -145,8 +145,14 @@ pub struct TapeScenario {
     pub file: String,
     /// The digest of its text.
     pub digest: Digest,
+    /// Digests of the values of its keys; empty on tapes of versions without them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub keys: BTreeMap<String, Digest>,
     /// The digest of its session's text; `None` without a session.
     pub session: Option<Digest>,
+    /// The digest of the file that declares its MCP servers; `None` without one, or on tapes of versions without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<Digest>,
     /// Digests of the trees of its skills.
     pub skills: BTreeMap<String, Digest>,
     /// Digests of the trees of its plugins.

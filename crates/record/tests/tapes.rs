@@ -38,7 +38,9 @@ fn head(exchanges: u64) -> TapeHead {
             name: "hello".to_owned(),
             file: "hello.yaml".to_owned(),
             digest: Digest::of(b"scenario"),
+            keys: BTreeMap::new(),
             session: Some(Digest::of(b"session")),
+            servers: None,
             skills: digests("hello"),
             plugins: digests("extra"),
             places: vec![TapeSkillPlace {

@@ -141,7 +141,7 @@ fn judge_item(item: &Item, run: &Run<'_>) -> CheckResult {
 
 /// Distinguishes a limit that ended the run from a failure of the agent, and both from a failed check. Unknown is not a
 /// pass.
-fn conclude(checks: &[CheckResult], signals: &[Signal]) -> Conclusion {
+pub(crate) fn conclude(checks: &[CheckResult], signals: &[Signal]) -> Conclusion {
     let has = |code: &str| signals.iter().any(|signal| signal.code == code);
     let weighs = |weight: SignalWeight| signals.iter().any(|signal| signal.weight == weight);
     let says = |outcome: Outcome| checks.iter().any(|check| check.outcome == outcome);

@@ -13,6 +13,7 @@ mod finding;
 mod parse;
 mod reference;
 mod refused;
+mod replay;
 mod run;
 mod signal;
 mod value;
@@ -22,6 +23,7 @@ pub use compare::unvouched;
 pub use parse::parse_checks;
 pub use reference::{reference, schema};
 pub use refused::{REFUSED, Refused};
+pub use replay::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
 pub use signal::UNVOUCHED;
 
 #[cfg(test)]

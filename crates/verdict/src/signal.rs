@@ -28,6 +28,8 @@ pub(crate) const TRANSPORT: &str = "transport_error";
 pub(crate) const FORGED: &str = "frames_differ";
 pub(crate) const UNCOMPARED: &str = "model_log_incomplete";
 pub(crate) const USAGE: &str = "usage_limit";
+pub(crate) const STALE: &str = "stale_recording";
+pub(crate) const CONTRADICTING: &str = "recording_contradicts";
 
 /// The signals of a conversation whose frames are not vouched for.
 pub const UNVOUCHED: [&str; 2] = [FORGED, UNCOMPARED];
@@ -93,6 +95,16 @@ pub(crate) const SIGNALS: &[About] = &[
         UNCOMPARED,
         SignalWeight::Unknown,
         "The log of the model or the record of the frames is missing, cut off or changed, so that they cannot be compared.",
+    ),
+    about(
+        CONTRADICTING,
+        SignalWeight::Unknown,
+        "A part of a tape is missing, or contradicts another part, so that they cannot all be what was recorded.",
+    ),
+    about(
+        STALE,
+        SignalWeight::Unknown,
+        "The scenario, its session, a skill or a plugin is not the one that was recorded. `belljar replay --allow-stale` lets it pass.",
     ),
     about(
         "egress_log_changed",

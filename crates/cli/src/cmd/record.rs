@@ -1,10 +1,10 @@
-use super::scenario_options::{Plays, TryOptions, among_others};
+use super::scenario_options::{Plays, TryOptions, in_turn, say_interrupted};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak};
+use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak, visible};
 use belljar_runner::HostEnvironment;
-use belljar_runner::suite::{Consent, Trial, TrialUse, scenario_files};
+use belljar_runner::suite::{Consent, InTurn, Trial, TrialUse, scenario_files};
 use belljar_runner::tape::{MakeError, Normaliser, Taping, finds_its_scenario, make, tape_beside};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -108,20 +108,17 @@ fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Res
         let recording = Recording { source: &args.source, trial, target, normalisers, consent };
         one(&recording, environment, output)
     };
-    // One bad scenario does not stop the others; alone, it is the error of the verb.
-    let alone = files.len() == 1;
-    let mut rows = Vec::new();
-    for (file, loaded) in loaded {
-        rows.push(match alone {
-            true => one(loaded)?,
-            false => among_others(one(loaded), environment, ("file", file), output),
-        });
-    }
-    let exit = ExitCode::worst(rows.iter().map(|(exit, _)| *exit));
+    let all = in_turn(loaded, one, "file", environment, output)?;
+    let exit = all.exit();
+    let InTurn { results: rows, not_started, was_interrupted } = all;
     if output.json {
         let recorded = rows.iter().filter(|(_, row)| !row["tape"].is_null()).count();
         let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
-        output.envelope(&Envelope::new("record", exit, json!({"results": results, "recorded": recorded})));
+        let data = json!({"results": results, "recorded": recorded,
+            "interrupted": was_interrupted, "not_started": not_started});
+        output.envelope(&Envelope::new("record", exit, data));
+    } else {
+        say_interrupted(was_interrupted, not_started, output);
     }
     Ok(exit)
 }
@@ -165,11 +162,17 @@ pub(super) fn one(
     }
     let tape = make(trial, &tried, normalisers, target).map_err(not_made)?;
     row["tape"] = json!(tape);
+    let answered_by = tried.answered_by();
+    row["answered_by"] = json!(answered_by);
     let taped = tried.report.taped.and_then(Result::ok).unwrap_or_default();
     row["exchanges"] = json!(taped.exchanges);
     row["leaks"] = json!(taped.leaks);
     if !output.json && !options.quiet {
         output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, environment.shown(&tape)));
+        if !answered_by.is_empty() {
+            let each: Vec<String> = answered_by.iter().map(|(by, count)| format!("{count} by {by}")).collect();
+            output.say(&format!("answers: {}\n", visible(&each.join(", "))));
+        }
         for TapeLeak { exchange, kind } in &taped.leaks.found {
             output.say(&format!("belljar: exchange {exchange} sent private data to the model: {kind}\n"));
         }

@@ -1,19 +1,21 @@
 mod text;
 
 use super::agree::{AgreeOptions, Agreeing};
-use super::scenario_options::{LastWord, TryOptions, among_others, failure, patience, print_result, show};
+use super::scenario_options::{
+    LastWord, TryOptions, among_others, failure, in_turn, patience, print_result, say_interrupted, show,
+};
 use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible};
 use belljar_report::{Shown, render_judgement};
-use belljar_runner::HostEnvironment;
-use belljar_runner::suite::{Consent, Keep, Trial, TrialUse, load_scenario};
+use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
-    Mutate, OnDrift, Pace, Rejudged, ReplayError, ReplayRequest, Scenarios, Tape, cassette,
-    check_closed_network, find_tapes, open_cassette, rejudge, rejudge_many, replay,
+    Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest, Scenarios, StaleRule, Tape,
+    cassette, check_closed_network, find_tapes, open_cassette, rejudge, rejudge_many, replay,
 };
+use belljar_runner::{Agreements, HostEnvironment, Standing};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +26,8 @@ use text::{drift_text, mutation_text};
 /// Tools, hooks and servers run again, without a network unless --network is given; files and egress are judged again. A
 /// request that the tape does not have is a drift: both values are shown, and the status is 7. With --protocol nothing runs:
 /// the recorded conversation is read and judged again, which also works for cassettes of cowork-harness. Checks that need
-/// what a recording does not have are unknown, and the status is 3.
+/// what a recording does not have are unknown, and the status is 3. It is also 3 if the scenario, its session, a skill or a
+/// plugin changed since the recording.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar replay scenarios/hello.tape\n  $ belljar replay --protocol --explain scenarios\n  \
@@ -46,6 +49,9 @@ pub struct ReplayArgs {
     /// Change the recording, one value at a time, and list the changes that no check notices; if any, the status is 1
     #[arg(long, requires = "protocol")]
     mutate: bool,
+    /// Judge a recording even if its scenario, session, skills or plugins changed since
+    #[arg(long)]
+    allow_stale: bool,
     /// Answer with the recorded pauses instead of as fast as possible
     #[arg(long, conflicts_with = "protocol")]
     timed: bool,
@@ -113,18 +119,21 @@ fn run(args: &ReplayArgs, environment: &HostEnvironment, output: &Output) -> Res
     }
     tapes.sort();
     tapes.dedup();
-    let rows = match args.protocol {
+    let all = match args.protocol {
         true => rejudge_all(args, environment, &tapes, output)?,
         false => replay_all(args, environment, &tapes, output)?,
     };
-    let exit = ExitCode::worst(rows.iter().map(|(exit, _)| *exit));
+    let exit = all.exit();
+    let InTurn { results: rows, not_started, was_interrupted } = all;
     let passed = rows.iter().filter(|(exit, _)| *exit == ExitCode::Passed).count();
     if output.json {
         let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
-        let data = json!({"results": results, "passed": passed, "failed": rows.len() - passed});
+        let data = json!({"results": results, "passed": passed, "failed": rows.len() - passed,
+            "interrupted": was_interrupted, "not_started": not_started});
         output.envelope(&Envelope::new("replay", exit, data));
-    } else if rows.len() > 1 {
+    } else if tapes.len() > 1 {
         output.say(&format!("{passed} replayed, {} not\n", rows.len() - passed));
+        say_interrupted(was_interrupted, not_started, output);
     }
     Ok(exit)
 }
@@ -135,20 +144,31 @@ fn rejudge_all(
     environment: &HostEnvironment,
     tapes: &[AbsPath],
     output: &Output,
-) -> Result<Vec<(ExitCode, Value)>, CliError> {
+) -> Result<InTurn<Value>, CliError> {
     let scenarios = Scenarios::default();
-    let asked = if args.mutate { Mutate::Yes } else { Mutate::No };
+    let agreements = Agreements::new(&environment.config);
+    let how = Rejudging {
+        mutate: if args.mutate { Mutate::Yes } else { Mutate::No },
+        stale: stale_rule(args),
+        permit: &|wishes| args.agree.yes || matches!(agreements.standing(wishes), Ok(Standing::Agreed)),
+    };
     if let [tape] = tapes {
-        let read = rejudge(tape, environment, &scenarios, asked)?;
-        return Ok(vec![print_rejudged(args, environment, tape, &read, output)]);
+        let read = rejudge(tape, environment, &scenarios, how)?;
+        let results = vec![print_rejudged(args, environment, tape, &read, output)];
+        return Ok(InTurn { results, not_started: 0, was_interrupted: false });
     }
-    let mut rows = Vec::new();
-    rejudge_many(tapes, environment, &scenarios, asked, &mut |path, read| {
+    let mut results = Vec::new();
+    let left = rejudge_many(tapes, environment, &scenarios, how, &mut |path, read| {
         let found = read.map_err(CliError::from);
         let found = found.map(|read| print_rejudged(args, environment, path, &read, output));
-        rows.push(among_others(found, environment, ("tape", path), output));
+        results.push(among_others(found, environment, ("tape", path), output));
     });
-    Ok(rows)
+    let left = left.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
+    Ok(InTurn { results, not_started: left.unwrap_or(0), was_interrupted: left.is_some() })
+}
+
+const fn stale_rule(args: &ReplayArgs) -> StaleRule {
+    if args.allow_stale { StaleRule::Allowed } else { StaleRule::Unverified }
 }
 
 /// Runs tapes again, after the user has agreed to what all of their scenarios ask for.
@@ -157,7 +177,7 @@ fn replay_all(
     environment: &HostEnvironment,
     tapes: &[AbsPath],
     output: &Output,
-) -> Result<Vec<(ExitCode, Value)>, CliError> {
+) -> Result<InTurn<Value>, CliError> {
     let sandbox = args.sandbox.asked();
     let used_for = if args.network { TrialUse::Run } else { TrialUse::RunOffline };
     let agreeing = &Agreeing { options: &args.agree, sandbox: &sandbox, used_for, environment, output };
@@ -170,15 +190,7 @@ fn replay_all(
         let (tape, trial) = found?;
         replay_one(args, environment, tape, (&trial, &consent), output)
     };
-    let alone = tapes.len() == 1;
-    let mut rows = Vec::new();
-    for (path, found) in opened {
-        rows.push(match alone {
-            true => one(found)?,
-            false => among_others(one(found), environment, ("tape", path), output),
-        });
-    }
-    Ok(rows)
+    in_turn(opened, one, "tape", environment, output)
 }
 
 /// A tape that can be run again, and its scenario.
@@ -225,6 +237,7 @@ fn print_rejudged(
             ));
         }
         text.push_str(&read.mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
+        text.push_str(&stale_hint(args, &read.changed, &environment.shown(path)));
         text.push_str(&format!("{}: {}\n", environment.shown(path), exit.meaning()));
         output.say(&text);
     }
@@ -243,6 +256,7 @@ fn replay_one(
 ) -> Result<(ExitCode, Value), CliError> {
     let mut options = try_options(args)?;
     let detail = options.detail();
+    let shown = environment.shown(tape.directory());
     let replayed = replay(ReplayRequest {
         environment,
         tape,
@@ -255,6 +269,7 @@ fn replay_one(
             Drifting::Live => OnDrift::Live,
         },
         pace: if args.timed { Pace::AsRecorded } else { Pace::Fast },
+        stale: stale_rule(args),
         answering: options.answering(environment, LastWord::NoOne)?,
         keep: if args.keep { Keep::Workspace } else { Keep::Changes },
         watch: &mut |event| show(event, detail, output),
@@ -269,6 +284,8 @@ fn replay_one(
         | ReplayError::CassetteProtocol(_)
         | ReplayError::Normaliser(_)
         | ReplayError::NothingToRun { .. }
+        | ReplayError::Interrupted
+        | ReplayError::NotRecorded { .. }
         | ReplayError::OpenNetwork) => CliError::from(error),
     })?;
     let exit = replayed.exit();
@@ -278,8 +295,19 @@ fn replay_one(
         }
         options.verbose |= args.explain;
         print_result(trial, &replayed.tried, &options, environment, output);
+        output.say(&stale_hint(args, &replayed.changed, &shown));
     }
     Ok((exit, replayed.json(trial)))
+}
+
+/// What to do about a recording whose files changed since.
+fn stale_hint(args: &ReplayArgs, changed: &[Changed], shown: &str) -> String {
+    match !args.allow_stale && changed.iter().any(Changed::is_of_the_test) {
+        true => format!(
+            "hint: `belljar tape refresh {shown}` records it again; --allow-stale judges it as it is\n"
+        ),
+        false => String::new(),
+    }
 }
 
 /// A replay has no deciders of its own.

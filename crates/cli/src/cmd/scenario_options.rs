@@ -7,8 +7,9 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, TimeSpan, Usd, visible};
 use belljar_report::{Detail, Shown, Style, footer, live_text, render_judgement};
 use belljar_runner::suite::{
-    Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, Keep, LoadError,
-    ModelWish, Person, Trial, TrialError, TrialRequest, Tried, load_policy, load_scenario,
+    Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, InTurn, Keep,
+    LoadError, ModelWish, Person, Trial, TrialError, TrialRequest, Tried, load_policy, load_scenario,
+    run_in_turn,
 };
 use belljar_runner::tape::Taping;
 use belljar_runner::{HostEnvironment, Model, Then, answer_rule, launch_hints};
@@ -225,6 +226,10 @@ impl TryOptions {
                 watch: &mut |event| show(event, detail, output),
             })
             .map_err(|error| failure(error, environment))?;
+        // What it left is not complete: it is not judged.
+        if tried.was_interrupted() {
+            return Err(CliError::new(ExitCode::Interrupted, "interrupted"));
+        }
         if !output.json {
             print_result(trial, &tried, self, environment, output);
         }
@@ -342,6 +347,37 @@ pub fn among_others(
         }
         (error.exit(), json!({what: path, "exit_code": error.exit().code(), "error": error.line()}))
     })
+}
+
+/// Runs one after another, until an interrupt. One bad file does not stop the others; alone, it is the error of the verb.
+pub fn in_turn<T>(
+    opened: Vec<(&AbsPath, T)>,
+    mut one: impl FnMut(T) -> Result<(ExitCode, Value), CliError>,
+    what: &str,
+    environment: &HostEnvironment,
+    output: &Output,
+) -> Result<InTurn<Value>, CliError> {
+    let alone = opened.len() == 1;
+    let mut failed = None;
+    let all = run_in_turn(opened, |(path, item)| match one(item) {
+        Err(error) if alone => {
+            let exit = error.exit();
+            failed = Some(error);
+            (exit, Value::Null)
+        }
+        found => among_others(found, environment, (what, path), output),
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => all.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error)),
+    }
+}
+
+/// Reports an interrupt.
+pub fn say_interrupted(was_interrupted: bool, not_started: usize, output: &Output) {
+    if was_interrupted {
+        output.say(&format!("interrupted, {not_started} not started\n"));
+    }
 }
 
 /// A scenario that did not run, with hints about this machine.

@@ -47,7 +47,7 @@ fn a_tapes_scenario_takes_nothing_unasked_either() {
     stage.write("project/tests/session.yaml", "mcp: {config: mcp.json}\n");
     refused(&stage, &["replay", "tests/a.tape"], "variable GITHUB_TOKEN: ");
     stage.write("project/tests/session.yaml", "uploads: [key.txt]\n");
-    let found = stage.finish(&mut command(&stage, &["replay", "--yes", "tests/a.tape"]));
+    let found = stage.finish(&mut command(&stage, &["replay", "--yes", "--allow-stale", "tests/a.tape"]));
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     let found = stage.finish(&mut command(&stage, &["tape", "verify", "--yes", "tests"]));
     assert_eq!(found.status.code(), Some(1), "the session changed: {}{}", found.stdout, found.stderr);
@@ -59,7 +59,9 @@ fn a_recorded_conversation_is_judged_without_what_the_scenario_names() {
     require!(Agent, Bwrap);
     let stage = recorded();
     stage.write("project/tests/session.yaml", "not: a session\n");
-    passed(&stage, &["replay", "--protocol", "tests/a.tape"]);
+    let found = stage.run(&["replay", "--protocol", "tests/a.tape"]);
+    assert_eq!(found.status.code(), Some(3), "the session changed: {}", found.stderr);
+    passed(&stage, &["replay", "--protocol", "--allow-stale", "tests/a.tape"]);
     let decide = ["decide", "--tool", "Bash", "--scenario", "tests/a.yaml"];
     let found = stage.run(&decide);
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);

@@ -1,4 +1,7 @@
+mod answers;
 mod cassette;
+mod stale;
+mod statuses;
 
 use super::record::{SCENARIO, bash, data, main_turn, plain, recorded, scenario, script, with_agent};
 use crate::services::{KEY, serve, streamed};
@@ -211,7 +214,7 @@ fn what_a_script_does_otherwise_now_is_judged_again() {
     }
     script("one.test", "made.txt", 600);
     let (status, row) = replay(&stage, &[]);
-    assert_eq!((status, &row["replay"]["unconsumed"][0]["exchange"]), (Some(7), &json!(1)), "{row:#}");
+    assert_eq!((status, &row["replay"]["unconsumed"][0]["exchange"]), (Some(6), &json!(1)), "{row:#}");
     assert!(row["signals"].to_string().contains("the run did not end in time"), "{row:#}");
 }
 
@@ -295,7 +298,8 @@ fn a_recorded_model_is_not_asked_again_unless_a_drift_may_ask() {
     let found = live(&["replay", "--json", "scenarios/hello.tape", "--on-drift", "live"]);
     let row = data(&found)["results"][0].clone();
     assert_eq!((found.status.code(), asked.load(Ordering::SeqCst)), (Some(7), 3), "{row:#}");
-    assert_eq!(row["conclusion"], "passed", "the model itself went on: {row:#}");
+    assert_eq!(row["conclusion"], "drifted", "{row:#}");
+    assert_eq!(row["checks"][0]["outcome"], "pass", "the model itself went on: {row:#}");
 }
 
 #[test]
@@ -384,8 +388,9 @@ fn results_of_a_script_that_nobody_looks_at_are_listed() {
         "project/scenarios/hello.yaml",
         format!("{SCENARIO}  - tool_result_contains: hello from the script\n"),
     );
-    let (_, row) = replay(&stage, &["--protocol", "--mutate"]);
+    let (_, row) = replay(&stage, &["--protocol", "--mutate", "--allow-stale"]);
     let unnoticed = row["mutations"]["unnoticed"].to_string();
+    assert!(row["mutations"]["tried"].as_u64() > Some(0), "{row:#}");
     assert!(!unnoticed.contains("the result of a script"), "{row:#}");
 }
 

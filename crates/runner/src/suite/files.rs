@@ -15,6 +15,11 @@ const KEPT: u64 = 10 << 20;
 /// The most bytes of all files that are kept.
 const KEPT_IN_ALL: u64 = 256 << 20;
 
+/// Whether a new or changed file of this length is kept, if not too many are.
+pub(crate) const fn kept_of_a_file(bytes: u64) -> bool {
+    bytes <= KEPT
+}
+
 /// A workspace whose files are compared at the end of a run.
 #[derive(Debug, Clone)]
 pub struct FilesWatch {

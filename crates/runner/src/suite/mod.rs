@@ -20,13 +20,13 @@ pub(crate) mod stage;
 mod subject;
 mod trial;
 
-use crate::launch::{CommandOutcome, LaunchFacts, RunRequest, Stdio, run};
+use crate::launch::{CommandOutcome, LaunchFacts, Model, RunRequest, Stdio, run};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planned::Planned;
 use crate::plan::planner::Planner;
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders, ExternalDecider};
 use crate::store::names::fresh_run_id;
-use crate::tape::TapeFacts;
+use crate::tape::{RecordedAnswers, TapeFacts};
 use belljar_contract::{
     AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, MountSource, OsText, Plan,
     SessionTuning, Workload,
@@ -46,13 +46,18 @@ pub use discover::{DiscoverError, scenario_files};
 pub use evidence::evidence;
 pub(crate) use evidence::evidence_of;
 pub use files::FilesWatch;
+pub(crate) use files::kept_of_a_file;
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone, skills};
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 pub use requests::{Consent, HostsFrom, TrialUse};
-pub use schedule::{Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite};
+pub use schedule::{
+    EndSignals, InTurn, Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_in_turn,
+    run_suite,
+};
 pub(crate) use scope::really;
 pub use scope::{Permit, Scope};
+pub(crate) use stage::library_digest;
 pub use stage::{DirectoryAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
 pub use trial::{Answering, Conversation, ConversationName, Keep, Planning, TrialError, TrialRequest, Tried};
@@ -167,7 +172,7 @@ impl Trial {
             config: MachineConfig { skills: skill_places(plan), ..MachineConfig::default() },
             messages: vec![self.scenario.prompt.clone()],
             then,
-            deciders: self.deciders(answering),
+            deciders: self.deciders(answering, recorded_answers(&model)),
             react: None,
             times: ConversationTimes::default(),
         };
@@ -237,13 +242,16 @@ impl Trial {
             .collect::<Result<_, _>>()?)
     }
 
-    fn deciders(&self, answering: Answering) -> Deciders {
+    fn deciders(&self, answering: Answering, recorded: Option<RecordedAnswers>) -> Deciders {
         let Answering { flags, policy, outside, model, first } = answering;
         let scripted = Scripted::default()
             .with(flags, By::CommandLine)
             .with(self.rules.clone(), By::Scenario)
             .with(policy, By::Policy);
         let mut chain = Chain::default().then(scripted);
+        if let Some(recorded) = recorded {
+            chain = chain.then(recorded);
+        }
         // An external decider is asked about tools as well.
         if outside.is_none() {
             chain = chain.then(match self.session.permission_parity {
@@ -266,6 +274,14 @@ impl Trial {
         let outside = outside
             .or_else(|| model.map(|wish| Box::new(ModelDecider::new(wish)) as Box<dyn ExternalDecider>));
         Deciders { chain, outside }
+    }
+}
+
+/// The answers that were given when a tape was recorded.
+fn recorded_answers(model: &Model) -> Option<RecordedAnswers> {
+    match model {
+        Model::Replay(replay) => Some(replay.answers()),
+        Model::Absent | Model::Live | Model::Script(_) => None,
     }
 }
 

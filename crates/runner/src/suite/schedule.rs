@@ -4,6 +4,8 @@
 //! A worker ends when its standard input is closed, so that none outlives this process, however it ends.
 
 use crate::session::supervise::{SuperviseError, take_signals};
+use belljar_contract::ExitCode;
+use belljar_sys::signal::Signals;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -220,6 +222,75 @@ fn watch_signals(sender: &Sender<Message>) -> Result<(), SuiteError> {
     };
     thread::Builder::new().name("signals".to_owned()).spawn(watch).map_err(SuiteError::Start)?;
     Ok(())
+}
+
+/// The signals that end a command which runs trials one after another in its own process. While a trial runs, they are
+/// for that trial, which reports that it was interrupted.
+#[derive(Debug)]
+pub struct EndSignals(Signals);
+
+impl EndSignals {
+    /// # Errors
+    /// If signals cannot be handled.
+    pub fn take() -> Result<Self, SuiteError> {
+        Ok(Self(take_signals()?))
+    }
+
+    /// Whether one arrived since the last call.
+    ///
+    /// # Errors
+    /// If signals cannot be read.
+    pub fn arrived(&self) -> Result<bool, SuiteError> {
+        let mut arrived = false;
+        while let Some(signal) = self.0.next().map_err(SuperviseError::from)? {
+            arrived |= signal != Signal::WINCH.as_raw();
+        }
+        Ok(arrived)
+    }
+}
+
+/// What came of trials that were run one after another.
+#[derive(Debug)]
+pub struct InTurn<R> {
+    /// The results of those that were started, with their exit codes.
+    pub results: Vec<(ExitCode, R)>,
+    pub not_started: usize,
+    pub was_interrupted: bool,
+}
+
+/// Runs trials one after another. After an interrupt no further one is started.
+///
+/// # Errors
+/// If signals cannot be handled.
+pub fn run_in_turn<T, R>(
+    trials: Vec<T>,
+    mut one: impl FnMut(T) -> (ExitCode, R),
+) -> Result<InTurn<R>, SuiteError> {
+    let signals = EndSignals::take()?;
+    let mut out = InTurn { results: Vec::new(), not_started: trials.len(), was_interrupted: false };
+    for trial in trials {
+        out.was_interrupted |= signals.arrived()?;
+        if out.was_interrupted {
+            break;
+        }
+        let (exit, result) = one(trial);
+        out.was_interrupted = exit == ExitCode::Interrupted;
+        out.results.push((exit, result));
+        out.not_started -= 1;
+    }
+    out.was_interrupted |= signals.arrived()?;
+    Ok(out)
+}
+
+impl<R> InTurn<R> {
+    /// The exit code of all.
+    #[must_use]
+    pub fn exit(&self) -> ExitCode {
+        match self.was_interrupted {
+            true => ExitCode::Interrupted,
+            false => ExitCode::worst(self.results.iter().map(|(exit, _)| *exit)),
+        }
+    }
 }
 
 /// Ends this process properly when its standard input is closed: for a worker, whose suite holds the other end.

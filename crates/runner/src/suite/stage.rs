@@ -5,7 +5,8 @@ use super::originals::{Original, Permitted};
 use crate::git::{Shared, SharedError, UserFiles, shared_files};
 use crate::store::locks::{self, Lock};
 use crate::store::runtime::{RunDirectory, RuntimeDirectory, RuntimeError, make_private};
-use belljar_contract::{AbsPath, LibraryName, RunId};
+use crate::tape::tree;
+use belljar_contract::{AbsPath, Digest, LibraryName, RunId};
 use belljar_plan::FolderMode;
 use belljar_sandbox::{CopyError, copy_tree};
 use belljar_sys::Errno;
@@ -258,6 +259,25 @@ impl Stage {
         }
         Ok(to)
     }
+}
+
+/// The digest of a skill or a plugin as a stage would have it. Nothing is copied.
+///
+/// # Errors
+/// If it may not be read, or its files cannot be listed.
+pub(crate) fn library_digest(
+    (from, permitted): (&AbsPath, Permitted<'_>),
+    user: &UserFiles,
+) -> Result<Digest, StageError> {
+    let original = Original::open("the directory", (from, permitted))?;
+    let shared = shared_files(&original.real, user);
+    Ok(match shared.map_err(|cause| StageError::Shared { path: from.clone(), cause })? {
+        Shared::Everything => tree(&original.place(), None),
+        Shared::Files(files) => {
+            let names = files.iter().map(|file| file.to_string_lossy().into_owned()).collect();
+            tree(&original.place(), Some(&names))
+        }
+    })
 }
 
 /// Whether a directory of the workspace exists. The agent of an earlier part may have replaced it by a link, which

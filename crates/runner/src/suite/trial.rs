@@ -2,14 +2,18 @@
 
 use super::{Consent, ModelWish, StageError};
 use crate::environment::HostEnvironment;
-use crate::launch::{Model, Report, RunError};
+use crate::launch::{CommandOutcome, Model, Report, RunError};
 use crate::plan::planned::PlanningError;
 use crate::session::conversation::{ExternalDecider, Then};
+use crate::session::supervise::Ending;
 use crate::tape::{TapeFacts, Taping};
-use belljar_contract::{AbsPath, Event, Judgement, OsTextError, Plan, Run, RunName, SandboxChoice};
+use belljar_contract::{
+    AbsPath, Event, Judgement, Observation, OsTextError, Plan, Run, RunName, SandboxChoice,
+};
 use belljar_plan::StagedError;
 use belljar_record::ReadError;
 use belljar_session::decider::Rule;
+use std::collections::BTreeMap;
 
 /// Why a trial did not run, or cannot be judged.
 #[derive(Debug, thiserror::Error)]
@@ -147,4 +151,45 @@ pub struct Tried {
     pub facts: TapeFacts,
     /// A warning about the agent's version.
     pub notice: Option<String>,
+}
+
+impl Tried {
+    /// Whether a signal to belljar ended the run before the agent was done.
+    #[must_use]
+    pub const fn was_interrupted(&self) -> bool {
+        matches!(self.report.outcome, CommandOutcome::Ended(Ending::Stopped(_)))
+    }
+
+    /// How many answers each decider gave.
+    #[must_use]
+    pub fn answered_by(&self) -> BTreeMap<String, u64> {
+        let mut out = BTreeMap::new();
+        for event in self.run.events.iter().filter_map(|record| record.event.known()) {
+            if let Event::Seen { what } = event
+                && let Observation::Answered { by, .. } = &**what
+            {
+                *out.entry(by.clone()).or_default() += 1;
+            }
+        }
+        out
+    }
+
+    /// Why belljar itself failed, so that it is not known what the agent did.
+    #[must_use]
+    pub fn own_failure(&self) -> Option<String> {
+        let Report { outcome, record_errors, reached, .. } = &self.report;
+        match outcome {
+            CommandOutcome::Ended(Ending::Unguarded) => {
+                return Some("the egress services ended before the agent did".to_owned());
+            }
+            CommandOutcome::Ended(Ending::Lost) if reached.is_empty() => {
+                return Some("the sandbox ended without a report".to_owned());
+            }
+            CommandOutcome::Ended(
+                Ending::Lost | Ending::Own(_) | Ending::TimeLimit(_) | Ending::Dismissed | Ending::Stopped(_),
+            )
+            | CommandOutcome::NotExecuted { .. } => {}
+        }
+        record_errors.first().cloned()
+    }
 }

@@ -3,7 +3,8 @@
 //! A cassette has no exchanges with the model, so no agent can be run from it. Facts that it does not contain are
 //! unknown, and a check that needs one is neither passed nor left out.
 
-use super::protocol::{Again, Answered, ProtocolError, ReadAgain, Said};
+use super::agreement::misattributed;
+use super::protocol::{Again, AgainEnded, Answered, ProtocolError, ReadAgain, Said};
 use crate::suite::{LoadError, Scope, Trial, scenario_alone};
 use belljar_contract::{
     AbsPath, ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound, Metrics,
@@ -13,6 +14,7 @@ use belljar_plan::{DocumentText, PermissionParity};
 pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
 use belljar_session::decider::{Chain, Parity, Scripted};
 use belljar_session::{By, Echo, MachineConfig, StateEvents};
+use belljar_verdict::judge_contradicting;
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 
@@ -57,7 +59,7 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
     }
     let outputs = again.machine.on_exit(GuestEnd::Code(0));
     again.carry_out(outputs);
-    let (seen, mut end) = again.finish()?;
+    let AgainEnded { seen, mut end, decided } = again.finish()?;
     let conversation = match &cassette.sent {
         Some(_) => Whole::Yes,
         None => Whole::No { why: "the cassette has no `controlOut`".to_owned() },
@@ -82,7 +84,9 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
         lane: trial.scenario.lane,
     };
     let observations = evidence.seen.len();
-    Ok(ReadAgain { judgement: trial.checks.judge(&evidence), evidence, observations, mismatch: None })
+    let mut judgement = trial.checks.judge(&evidence);
+    judge_contradicting(&mut judgement, misattributed(trial, &decided));
+    Ok(ReadAgain { judgement, evidence, observations, mismatch: None, decided })
 }
 
 /// The id of the handshake, if it was answered.

@@ -3,13 +3,17 @@
 //! The digests of a tape can be recomputed after a change. But then the frames of the agent still have to agree with
 //! the exchanges with the model, as those of a real run do.
 
+use super::agreement::{disagreement, misattributed};
 use super::protocol::{self, Line, ProtocolError, Said};
-use super::{Bodies, Tape, normalisers};
+use super::scenario_files::ScenarioFiles;
+use super::{Bodies, ChangedCause, Tape, normalisers};
+use crate::suite::Trial;
 use belljar_contract::{
-    Completeness, Frame, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock,
-    claim_of_agent, claim_of_belljar, session_of,
+    Frame, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock, claim_of_agent,
+    claim_of_belljar, session_of,
 };
 use belljar_egress::model_log::{FrameNormaliser, exchanges_of_tape};
+use belljar_session::{Answer, Question};
 use belljar_verdict::unvouched;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +22,20 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// If evidence is missing.
-pub fn contradiction(tape: &Arc<Tape>) -> Result<Option<String>, ProtocolError> {
+pub fn contradiction(tape: &Arc<Tape>, trial: &Trial) -> Result<Option<String>, ProtocolError> {
     let read = protocol::read(tape, Lane::default())?;
-    if let Completeness::Tampered { line } = read.completeness {
-        return Ok(Some(format!("events.jsonl:{line}: the line was changed after it was written")));
-    }
+    let disagreement = disagreement(tape, &read).or_else(|| wrongly_answered(tape, trial, &read.decided));
     let differs = |mismatch: protocol::Mismatch| {
         format!("observation {} of the record is not what the frames show", mismatch.at)
     };
-    Ok(unvouched(&read.evidence).or_else(|| read.mismatch.map(differs)))
+    Ok(unvouched(&read.evidence).or_else(|| read.mismatch.map(differs)).or(disagreement))
+}
+
+/// An answer that the scenario's rules contradict, if they are those of the recording.
+pub(super) fn wrongly_answered(tape: &Tape, trial: &Trial, decided: &[(Question, Answer)]) -> Option<String> {
+    let changed = ScenarioFiles::of(trial).changed_since(&tape.head.scenario);
+    let is_stale = changed.iter().any(|one| one.cause == ChangedCause::Scenario);
+    if is_stale { None } else { misattributed(trial, decided) }
 }
 
 /// The claims of a tape's frames, and what was served according to its exchanges.

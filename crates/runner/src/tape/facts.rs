@@ -4,10 +4,10 @@ use super::Taping;
 use crate::environment::HostEnvironment;
 use crate::launch::Model;
 use crate::plan::planned::Planned;
-use belljar_contract::{AbsPath, Digest, Plan, TapeHead, TapeSkillPlace, canonical_json};
+use belljar_contract::{AbsPath, Digest, Plan, TapeHead, TapeScenario, TapeSkillPlace, canonical_json};
 use belljar_session::SkillPlace;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -37,11 +37,80 @@ pub struct TapeFacts {
 /// A fact that changed since a tape was recorded. It may explain a drift, but is not one itself.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Changed {
-    /// A stable identifier: `scenario`, `session`, `skill`, `plugin`, `plan` or `agent`.
-    pub cause: &'static str,
+    pub cause: ChangedCause,
     pub what: String,
+    /// A digest or a version; empty if it is not known whether there is a difference.
     pub recorded: String,
     pub present: String,
+}
+
+/// What a changed fact belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangedCause {
+    Scenario,
+    Session,
+    Servers,
+    Skill,
+    Plugin,
+    /// Files that cannot be read, so that it is not known whether they changed.
+    Files,
+    Plan,
+    Agent,
+}
+
+impl Changed {
+    /// Whether the test itself is another one now: what it asks for, or what it tests. The plan and the agent are what
+    /// it is run with; a replay finds out by itself whether they matter.
+    #[must_use]
+    pub const fn is_of_the_test(&self) -> bool {
+        match self.cause {
+            ChangedCause::Scenario
+            | ChangedCause::Session
+            | ChangedCause::Servers
+            | ChangedCause::Skill
+            | ChangedCause::Plugin
+            | ChangedCause::Files => true,
+            ChangedCause::Plan | ChangedCause::Agent => false,
+        }
+    }
+
+    /// The change in one line.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let Self { cause: _, what, recorded, present } = self;
+        match (recorded.as_str(), present.as_str()) {
+            ("", present) => format!("{what} {present}"),
+            ("nothing", _) => format!("{what} was not there when it was recorded"),
+            (_, "nothing") => format!("{what} is not there any more"),
+            (before, _) if Digest::parse(before).is_some() => format!("{what} is not what was recorded"),
+            (before, now) => format!("{what} was {before} when it was recorded and is {now}"),
+        }
+    }
+}
+
+/// The skills and plugins that differ from those on a tape.
+pub(super) fn tree_changes(
+    head: &TapeScenario,
+    skills: &BTreeMap<String, Digest>,
+    plugins: &BTreeMap<String, Digest>,
+) -> Vec<Changed> {
+    let trees = [
+        (ChangedCause::Skill, "skill", &head.skills, skills),
+        (ChangedCause::Plugin, "plugin", &head.plugins, plugins),
+    ];
+    let mut out = Vec::new();
+    for (cause, kind, recorded, present) in trees {
+        let names: BTreeSet<&String> = recorded.keys().chain(present.keys()).collect();
+        for name in names.into_iter().filter(|name| recorded.get(*name) != present.get(*name)) {
+            let text = |map: &BTreeMap<String, Digest>| {
+                map.get(name).map_or("nothing".to_owned(), ToString::to_string)
+            };
+            let what = format!("the {kind} `{name}`");
+            out.push(Changed { cause, what, recorded: text(recorded), present: text(present) });
+        }
+    }
+    out
 }
 
 impl TapeFacts {
@@ -60,8 +129,10 @@ impl TapeFacts {
     /// The facts about a plan on this machine.
     pub(super) fn at(planned: &Planned, places: &[SkillPlace], environment: &HostEnvironment) -> Self {
         let plan = &planned.compiled.plan;
-        let skills = plan.skills.iter().map(|skill| (skill.name.to_string(), tree(&skill.source)));
-        let plugins = plan.plugins.iter().map(|plugin| (plugin.name.to_string(), tree(&plugin.source)));
+        let skills =
+            plan.skills.iter().map(|skill| (skill.name.to_string(), tree(skill.source.as_path(), None)));
+        let plugins =
+            plan.plugins.iter().map(|plugin| (plugin.name.to_string(), tree(plugin.source.as_path(), None)));
         let place = |place: &SkillPlace| {
             let SkillPlace { name, directories } = place.clone();
             TapeSkillPlace { name, directories }
@@ -112,29 +183,19 @@ impl TapeFacts {
         // An agent that did not report its version may be the same.
         if let (Some(recorded), Some(present)) = (&head.agent.version, version) {
             compare(
-                "agent",
+                ChangedCause::Agent,
                 "the agent's version".to_owned(),
                 Some(recorded.clone()),
                 Some(present.to_owned()),
             );
         }
         compare(
-            "plan",
+            ChangedCause::Plan,
             "the plan".to_owned(),
             Some(head.plan.to_string()),
             Some(self.plan_digest().to_string()),
         );
-        let trees = [
-            ("skill", &head.scenario.skills, &self.skills),
-            ("plugin", &head.scenario.plugins, &self.plugins),
-        ];
-        for (cause, recorded, present) in trees {
-            let names: std::collections::BTreeSet<&String> = recorded.keys().chain(present.keys()).collect();
-            for name in names {
-                let text = |map: &BTreeMap<String, Digest>| map.get(name).map(ToString::to_string);
-                compare(cause, format!("the {cause} `{name}`"), text(recorded), text(present));
-            }
-        }
+        out.extend(tree_changes(&head.scenario, &self.skills, &self.plugins));
         out
     }
 }
@@ -171,23 +232,29 @@ fn replace(value: &mut Value, paths: &[(String, &str)]) {
     }
 }
 
-/// The digest of a directory: names, contents, and executable bits. Unreadable entries are left out.
-fn tree(root: &AbsPath) -> Digest {
+/// The digest of a directory: names, contents, and executable bits. Unreadable entries are left out, and so are files
+/// that are not in `only`.
+pub(crate) fn tree(root: &Path, only: Option<&BTreeSet<String>>) -> Digest {
     let mut lines = Vec::new();
-    walk(root.as_path(), "", &mut lines);
+    walk(root, "", only, &mut lines);
     lines.sort();
     Digest::of(lines.concat().as_bytes())
 }
 
-fn walk(directory: &Path, below: &str, lines: &mut Vec<String>) {
+fn walk(directory: &Path, below: &str, only: Option<&BTreeSet<String>>, lines: &mut Vec<String>) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let name = if below.is_empty() { name } else { format!("{below}/{name}") };
         let (Ok(found), true) = (entry.metadata(), lines.len() < MOST) else { continue };
         if found.is_dir() {
-            walk(&entry.path(), &name, lines);
-        } else if found.is_symlink() {
+            walk(&entry.path(), &name, only, lines);
+            continue;
+        }
+        if only.is_some_and(|only| !only.contains(&name)) {
+            continue;
+        }
+        if found.is_symlink() {
             let target = fs::read_link(entry.path()).unwrap_or_default();
             lines.push(format!("link {name} {}\n", target.display()));
         } else if found.is_file() {

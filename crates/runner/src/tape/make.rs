@@ -1,15 +1,15 @@
 //! Makes a tape from the directory of a run.
 
 use super::copy::{frames, record};
-use super::facts::{Changed, TapeFacts, content};
+use super::facts::{TapeFacts, content};
 use super::find::relative_path;
+use super::scenario_files::ScenarioFiles;
 use super::{Normaliser, TapeWriteError};
 use crate::suite::{Trial, Tried};
 use belljar_contract::{
     AbsPath, Digest, Event, Observation, Run, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeScenario,
 };
 use belljar_egress::tape::Taped;
-use belljar_plan::SessionReference;
 use belljar_record::tape::{BODIES, EXCHANGES, Listed, TapeDraft};
 use std::collections::BTreeMap;
 use std::io;
@@ -97,47 +97,18 @@ fn read(path: &AbsPath, cause: io::Error) -> MakeError {
 fn scenario(trial: &Trial, facts: &TapeFacts, target: &AbsPath) -> Result<TapeScenario, MakeError> {
     let file = trial.file.as_ref().ok_or(MakeError::NoFile)?;
     let directory = target.parent().unwrap_or_else(|| target.clone());
-    let digest = |path: &AbsPath| content(path.as_path()).map_err(|cause| read(path, cause));
+    let ScenarioFiles { text, keys, session, servers } = ScenarioFiles::of(trial);
     Ok(TapeScenario {
         name: trial.scenario.name.clone(),
         file: relative_path(&directory, file),
-        digest: digest(file)?,
-        session: session_file(trial, file).as_ref().map(digest).transpose()?,
+        digest: text.ok_or_else(|| read(file, io::ErrorKind::NotFound.into()))?,
+        keys,
+        session,
+        servers,
         skills: facts.skills.clone(),
         plugins: facts.plugins.clone(),
         places: facts.places.clone(),
     })
-}
-
-/// The differences between the scenario's own files and those on a tape.
-#[must_use]
-pub fn scenario_changes(trial: &Trial, head: &TapeHead) -> Vec<Changed> {
-    let Some(file) = &trial.file else { return Vec::new() };
-    let digest = |path: &AbsPath| content(path.as_path()).ok();
-    let pairs = [
-        ("scenario", Some(head.scenario.digest), digest(file)),
-        ("session", head.scenario.session, session_file(trial, file).as_ref().and_then(digest)),
-    ];
-    let text = |digest: Option<Digest>| digest.map_or("nothing".to_owned(), |digest| digest.to_string());
-    let changed = pairs.into_iter().filter(|(_, recorded, present)| recorded != present);
-    changed
-        .map(|(cause, recorded, present)| Changed {
-            cause,
-            what: format!("the {cause}"),
-            recorded: text(recorded),
-            present: text(present),
-        })
-        .collect()
-}
-
-/// The file of the scenario's session. One below `~` belongs to the user, not to the scenario.
-fn session_file(trial: &Trial, file: &AbsPath) -> Option<AbsPath> {
-    let beside = file.parent().unwrap_or_else(|| file.clone());
-    let found = match &trial.scenario.session {
-        SessionReference::Inline => None,
-        SessionReference::File(written) => written.resolve(&beside, &beside).ok(),
-    };
-    found.filter(|path| path.as_path().is_file())
 }
 
 /// The version that the agent reported.

@@ -3,6 +3,8 @@
 //! [`make`] makes a tape of a trial that ran. [`ReplayModel`] answers in place of the model from a tape;
 //! [`protocol::replay`] judges a tape again without running the agent.
 
+mod agreement;
+mod answers;
 pub mod cassette;
 mod compare;
 mod consistency;
@@ -14,29 +16,34 @@ mod make;
 mod mutate;
 mod privacy;
 pub mod protocol;
+mod rejudge;
 mod replay;
+mod scenario_files;
 mod scrub;
 mod show;
 mod staleness;
 mod values;
 
+pub(crate) use answers::RecordedAnswers;
 pub use belljar_egress::tape::{
     Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, Private, ReplayReport, ToolCall,
     UnknownNormaliser,
 };
 pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
+pub use belljar_verdict::StaleRule;
 pub use compare::{CompareError, ExchangeDifference, TapeDifference, compare};
 pub use consistency::contradiction;
-pub use facts::{Changed, TapeFacts};
+pub(crate) use facts::tree;
+pub use facts::{Changed, ChangedCause, TapeFacts};
 pub use find::{FindError, find_tapes, finds_its_scenario, scenario_of, tape_beside};
 pub use har::har;
-pub use make::{MakeError, agent_version, make, scenario_changes};
-pub use mutate::{Mutation, Mutations, mutate};
+pub use make::{MakeError, agent_version, make};
+pub use mutate::{Mutation, Mutations, NotCheckable, mutate};
 pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
+pub use rejudge::{Mutate, Rejudged, Rejudging, rejudge, rejudge_many};
 pub use replay::{
-    Mutate, Rejudged, ReplayError, ReplayRequest, Replayed, Scenarios, check_closed_network, open_cassette,
-    rejudge, rejudge_many, replay,
+    ReplayError, ReplayRequest, Replayed, Scenarios, check_closed_network, open_cassette, replay,
 };
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};
@@ -44,7 +51,7 @@ pub use staleness::stale;
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
 
-use belljar_contract::{BodyRef, Exchange, with_causes};
+use belljar_contract::{BodyRef, Exchange, Lane, with_causes};
 use belljar_egress::gateway::Responder;
 use belljar_egress::tape::{KeepExchanges, Replay, ReplaySetup, Scrub, TapeBodies};
 use belljar_record::Redact;
@@ -79,6 +86,13 @@ impl ReplayModel {
     pub fn new(tape: Arc<Tape>, on_drift: OnDrift, pace: Pace) -> Result<Self, UnknownNormaliser> {
         let normalisers = normalisers(&tape)?;
         Ok(Self { tape, normalisers, on_drift, pace })
+    }
+
+    /// The answers that were given when the tape was recorded.
+    pub(crate) fn answers(&self) -> RecordedAnswers {
+        let read = protocol::read(&self.tape, Lane::default());
+        // Without readable frames there are none; questions stay open then.
+        RecordedAnswers::new(read.map(|read| read.decided).unwrap_or_default())
     }
 
     pub(crate) fn replay(self, scrub: Scrub, live: Option<Arc<dyn Responder>>) -> Replay {

@@ -35,23 +35,36 @@ pub struct Mutations {
     pub tried: usize,
     /// The changes that no check noticed.
     pub unnoticed: Vec<Mutation>,
-    /// Files that could not be changed, because their content was not kept or is not text.
-    pub left_alone: Vec<String>,
+    /// What no check could notice, or what was not tried.
+    pub not_checkable: Vec<NotCheckable>,
+}
+
+/// A recorded result that was not changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NotCheckable {
+    pub what: String,
+    pub why: String,
 }
 
 /// Changes recorded results one at a time and judges them again.
 #[must_use]
 pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
-    let mut left_alone = Vec::new();
+    let mut not_checkable = Vec::new();
+    let mut leave = |what: String, why: &str| not_checkable.push(NotCheckable { what, why: why.to_owned() });
     let mut groups: Vec<Vec<Change>> = Vec::new();
     for (path, file) in evidence.files.iter().flat_map(made) {
         match file.body.as_deref().map(std::str::from_utf8) {
             Some(Ok(text)) => {
                 let change =
                     |edit: Edit| edit.of(path.clone(), text, |edit| MutationKind::File(path.clone(), edit));
-                groups.push(spread(&in_text(text), change));
+                let places = in_text(text);
+                if places.len() > EACH {
+                    leave(path.clone(), &format!("{EACH} of its {} places were changed", places.len()));
+                }
+                groups.push(spread(&places, change));
             }
-            Some(Err(_)) | None => left_alone.push(path.clone()),
+            Some(Err(_)) => leave(path.clone(), "it is not text"),
+            None => leave(path.clone(), "its content was not kept"),
         }
     }
     for (at, seen) in evidence.seen.iter().enumerate() {
@@ -61,7 +74,14 @@ pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
                 let change = |edit: Edit| {
                     edit.of(label("the result of a script"), text, |edit| MutationKind::Returned(at, edit))
                 };
-                groups.push(spread(&in_lines(text), change));
+                let places = in_lines(text);
+                if places.len() > EACH {
+                    leave(
+                        label("the result of a script"),
+                        &format!("{EACH} of its {} lines were changed", places.len()),
+                    );
+                }
+                groups.push(spread(&places, change));
             }
             Observation::Answered { chosen, .. } if !chosen.is_empty() => {
                 let numbers: Vec<usize> = (0..chosen.len()).collect();
@@ -76,7 +96,9 @@ pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
                 };
                 groups.push(spread(&numbers, change));
             }
-            // The effect of a denied tool is not known, so only allowed ones are changed.
+            Observation::Answered { answer, .. } if answer.starts_with("deny") => {
+                leave(label("the decision"), "what a denied tool would have done is not known");
+            }
             Observation::Answered { answer, .. } if answer == "allow" => {
                 let (what, from) = (label("the decision"), answer.clone());
                 let shown = Mutation { what, place: String::new(), from, to: "deny".to_owned() };
@@ -85,7 +107,11 @@ pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
             _ => {}
         }
     }
-    let mut out = Mutations { left_alone, ..Mutations::default() };
+    let planned: usize = groups.iter().map(Vec::len).sum();
+    if planned > ALL {
+        leave(format!("{} further changes", planned - ALL), &format!("at most {ALL} are tried"));
+    }
+    let mut out = Mutations { not_checkable, ..Mutations::default() };
     // In turn, so that a large file does not displace the others.
     let rounds = (0..EACH).flat_map(|round| groups.iter().filter_map(move |group| group.get(round)));
     for change in rounds.take(ALL) {

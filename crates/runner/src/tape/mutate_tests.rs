@@ -92,4 +92,22 @@ fn there_are_so_many_and_always_the_same() {
     assert_eq!(found, mutate(&with_files(&all), &none));
     let found = mutate(&with_files(&all[..1]), &none);
     assert_eq!(found.tried, EACH);
+    let [left] = found.not_checkable.as_slice() else { panic!("{found:?}") };
+    assert_eq!(
+        (left.what.as_str(), left.why.as_str()),
+        ("outputs/0.txt", "10 of its 200 places were changed")
+    );
+}
+
+#[test]
+fn what_no_check_could_notice_is_listed_with_the_reason() {
+    let mut evidence = with_files(&[("outputs/a.bin", "x"), ("outputs/b.txt", "x")]);
+    let after = &mut evidence.files.as_mut().unwrap().after;
+    after.get_mut("outputs/a.bin").unwrap().body = Some(vec![0xff, 0xfe]);
+    after.get_mut("outputs/b.txt").unwrap().body = None;
+    let found = mutate(&evidence, &checks(json!([{"result": "success"}])));
+    let left: Vec<(&str, &str)> =
+        found.not_checkable.iter().map(|one| (one.what.as_str(), one.why.as_str())).collect();
+    assert_eq!((found.tried, left.len()), (0, 2));
+    assert_eq!(left, [("outputs/a.bin", "it is not text"), ("outputs/b.txt", "its content was not kept")]);
 }

@@ -6,18 +6,20 @@
 mod again;
 mod frames;
 
-pub(super) use again::{Again, Answered};
+pub(super) use again::{Again, AgainEnded, Answered};
 pub(super) use frames::{Line, Said};
 
 use super::Tape;
+use super::agreement::disagreement;
 use super::consistency::model_evidence;
 use crate::suite::{Trial, evidence_of};
 use belljar_contract::{
-    Completeness, ConversationEnd, Deadline, Event, Evidence, Judgement, Lane, LimitKind, Observation, Seen,
+    ConversationEnd, Deadline, Event, Evidence, Judgement, Lane, LimitKind, Observation, Run, Seen,
 };
 use belljar_record::ReadError;
-use belljar_session::{MachineConfig, SkillPlace};
-use frames::frames;
+use belljar_session::{Answer, MachineConfig, Question, SkillPlace};
+use belljar_verdict::judge_contradicting;
+use frames::{frames, misquoted};
 use serde::Serialize;
 use std::io;
 use std::sync::Arc;
@@ -49,6 +51,8 @@ pub struct ReadAgain {
     pub observations: usize,
     /// The first difference from the recorded observations.
     pub mismatch: Option<Mismatch>,
+    /// The questions, with their recorded answers.
+    pub decided: Vec<(Question, Answer)>,
 }
 
 /// An observation that differs from the recorded one.
@@ -64,8 +68,12 @@ pub struct Mismatch {
 /// A recorded conversation that was replayed but not judged.
 pub(super) struct ReadTape {
     pub evidence: Evidence,
-    pub completeness: Completeness,
+    pub run: Run,
+    /// The line of a frame in which the agent repeats a message or an answer otherwise than it was sent.
+    pub misquoted: Option<usize>,
     pub mismatch: Option<Mismatch>,
+    /// The questions, with their recorded answers.
+    pub decided: Vec<(Question, Answer)>,
 }
 
 /// Replays a tape and judges it by the scenario as it is now.
@@ -73,24 +81,27 @@ pub(super) struct ReadTape {
 /// # Errors
 /// If evidence is missing, or a recorded answer does not match its question.
 pub fn replay(tape: &Arc<Tape>, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
-    let ReadTape { evidence, completeness: _in_the_evidence, mismatch } = read(tape, trial.scenario.lane)?;
-    let observations = evidence.seen.len();
-    Ok(ReadAgain { judgement: trial.checks.judge(&evidence), evidence, observations, mismatch })
+    let read = read(tape, trial.scenario.lane)?;
+    let disagreement = disagreement(tape, &read);
+    let ReadTape { evidence, run: _, misquoted: _, mismatch, decided } = read;
+    let mut judgement = trial.checks.judge(&evidence);
+    judge_contradicting(&mut judgement, disagreement);
+    Ok(ReadAgain { judgement, observations: evidence.seen.len(), evidence, mismatch, decided })
 }
 
 /// Reads a tape again.
 pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolError> {
     let reader = tape.run();
     let run = reader.read()?;
-    let completeness = run.completeness.clone();
     let out_of_time = run
         .events
         .iter()
         .any(|record| matches!(record.event.known(), Some(Event::LimitReached { limit: LimitKind::Time })));
-    let mut found = evidence_of(&reader, run, lane);
+    let mut found = evidence_of(&reader, run.clone(), lane);
     let recorded_end = found.end.clone().ok_or(ProtocolError::Missing { what: "end of the conversation" })?;
     let lines = frames(tape)?;
     found.model = model_evidence(tape, &lines);
+    let misquoted = misquoted(&lines);
     let lines = lines.into_iter().map(|line| line.said).collect();
     let place = |place: &belljar_contract::TapeSkillPlace| SkillPlace {
         name: place.name.clone(),
@@ -109,7 +120,7 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     }
     let outputs = again.machine.on_exit(recorded_end.exit);
     again.carry_out(outputs);
-    let (seen, end) = again.finish()?;
+    let AgainEnded { seen, end, decided } = again.finish()?;
     let mismatch = mismatch(&found.seen, &recorded_end, &seen, end.as_ref());
     // The numbers and times of the record are kept, because evidence refers to them.
     let place = |at: usize| found.seen.get(at).map_or((0, 0), |seen| (seen.seq, seen.offset_ms));
@@ -119,7 +130,7 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     });
     found.seen = fresh.collect();
     found.end = end;
-    Ok(ReadTape { evidence: found, completeness, mismatch })
+    Ok(ReadTape { evidence: found, run, misquoted, mismatch, decided })
 }
 
 fn mismatch(

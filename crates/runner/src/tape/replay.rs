@@ -1,27 +1,27 @@
-//! Replaying tapes: with the real agent in the sandbox, or by reading the recorded conversation again.
+//! Replaying tapes with the real agent in the sandbox.
 
-use super::cassette::{self, Cassette};
-use super::protocol::{self, ProtocolError, ReadAgain};
+use super::cassette::Cassette;
+use super::protocol::ProtocolError;
+use super::rejudge::Rejudging;
+use super::scenario_files::ScenarioFiles;
+use super::staleness::PresentFiles;
 use super::{
-    Changed, FindError, Mutations, OnDrift, Pace, ReplayModel, ReplayReport, Tape, TapeFailure, Taping,
-    UnknownNormaliser, agent_version, mutate, scenario_changes, scenario_of,
+    Changed, FindError, OnDrift, Pace, ReplayModel, ReplayReport, Tape, TapeFailure, Taping,
+    UnknownNormaliser, agent_version, scenario_of,
 };
 use crate::environment::HostEnvironment;
 use crate::launch::Model;
 use crate::session::conversation::Then;
 use crate::suite::{
     Answering, Consent, Conversation, Fidelity, Keep, LoadError, Trial, TrialError, TrialRequest, Tried,
-    load_scenario_alone,
 };
-use belljar_contract::{AbsPath, Event, ExitCode, SandboxChoice};
+use belljar_contract::{AbsPath, Conclusion, Event, ExitCode, Judgement, SandboxChoice};
 use belljar_record::CassetteFault;
+use belljar_verdict::{DriftedRun, StaleRule, judge_drifted, judge_stale};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// The most conversations that are in memory at once.
-const AT_ONCE: usize = 64;
 
 /// Why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -64,12 +64,19 @@ pub enum ReplayError {
     /// The scenario runs without isolation, but the replay must not use the network.
     #[error("`fidelity: protocol` runs without isolation, so that a replay cannot block the network")]
     OpenNetwork,
+    /// A signal ended the run before it was complete.
+    #[error("interrupted")]
+    Interrupted,
+    /// belljar could not guard or record the run, so it is not known what the agent did.
+    #[error("the run in `{directory}` was not recorded completely: {why}")]
+    NotRecorded { directory: AbsPath, why: String },
 }
 
 /// Scenarios that were read: many tapes may belong to one.
 #[derive(Default)]
 pub struct Scenarios {
     read: Mutex<BTreeMap<AbsPath, Arc<Trial>>>,
+    present: Mutex<BTreeMap<AbsPath, Arc<PresentFiles>>>,
     time: Option<Duration>,
 }
 
@@ -95,6 +102,23 @@ impl Scenarios {
         let trial = Arc::new(trial);
         known.insert(path, Arc::clone(&trial));
         Ok(trial)
+    }
+
+    /// The files of a trial's scenario as they are now.
+    pub(super) fn present(
+        &self,
+        trial: &Trial,
+        environment: &HostEnvironment,
+        how: Rejudging<'_>,
+    ) -> Option<Arc<PresentFiles>> {
+        let file = trial.file.as_ref()?;
+        let mut known = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(file) {
+            return Some(Arc::clone(known));
+        }
+        let read = Arc::new(PresentFiles::read(file, environment, &|wishes| (how.permit)(wishes)));
+        known.insert(file.clone(), Arc::clone(&read));
+        Some(read)
     }
 
     /// Opens a tape and loads its scenario.
@@ -138,6 +162,8 @@ pub struct ReplayRequest<'a> {
     pub on_drift: OnDrift,
     /// How fast answers are given.
     pub pace: Pace,
+    /// Whether it may be green although the recorded scenario or skills were others.
+    pub stale: StaleRule,
     /// What answers questions beside the scenario's own rules.
     pub answering: Answering,
     /// What is kept of the workspace.
@@ -162,11 +188,22 @@ pub struct Replayed {
 /// # Errors
 /// If the scenario did not run.
 pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
-    let ReplayRequest { environment, tape, trial, consent, sandbox, on_drift, pace, answering, keep, watch } =
-        request;
+    let ReplayRequest {
+        environment,
+        tape,
+        trial,
+        consent,
+        sandbox,
+        on_drift,
+        pace,
+        stale,
+        answering,
+        keep,
+        watch,
+    } = request;
     let tape = Arc::new(tape);
     let model = ReplayModel::new(Arc::clone(&tape), on_drift, pace)?;
-    let tried = trial.run(TrialRequest {
+    let mut tried = trial.run(TrialRequest {
         environment,
         model: Model::Replay(model),
         sandbox,
@@ -179,20 +216,50 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
         taping: Taping::Off,
         watch,
     })?;
+    if tried.was_interrupted() {
+        return Err(ReplayError::Interrupted);
+    }
+    if let Some(why) = tried.own_failure() {
+        return Err(ReplayError::NotRecorded { directory: tried.directory, why });
+    }
     let report = tried.report.replayed.clone().unwrap_or_default();
-    let mut changed = tried.facts.changed_since(&tape.head, agent_version(&tried.run).as_deref());
-    changed.extend(scenario_changes(trial, &tape.head));
+    let mut changed = ScenarioFiles::of(trial).changed_since(&tape.head.scenario);
+    changed.extend(tried.facts.changed_since(&tape.head, agent_version(&tried.run).as_deref()));
+    judge_stale(&mut tried.judgement, sentences(&changed), stale);
+    if let Some(run) = drifted(&report, &tried.judgement, on_drift) {
+        judge_drifted(&mut tried.judgement, run);
+    }
     Ok(Replayed { tried, report, changed, tape: tape.directory().clone() })
 }
 
+/// What changed in the test itself, each a sentence.
+pub(super) fn sentences(changed: &[Changed]) -> impl Iterator<Item = String> {
+    changed.iter().filter(|one| one.is_of_the_test()).map(Changed::sentence)
+}
+
+/// Whether a replay drifted. Exchanges that were not asked for are no drift if the agent was ended before it could ask,
+/// and neither is what an agent still sends when a limit has ended it: a drift ends the run by itself.
+fn drifted(report: &ReplayReport, judgement: &Judgement, on_drift: OnDrift) -> Option<DriftedRun> {
+    if !report.drifts.is_empty() {
+        return match on_drift {
+            OnDrift::Fail if judgement.conclusion == Conclusion::BudgetReached => None,
+            OnDrift::Fail => Some(DriftedRun::Ended),
+            OnDrift::Continue | OnDrift::Live => Some(DriftedRun::WentOn),
+        };
+    }
+    let was_ended = match judgement.conclusion {
+        Conclusion::AgentFailed | Conclusion::BudgetReached => true,
+        Conclusion::Passed | Conclusion::Failed | Conclusion::Unverified | Conclusion::Drifted => {
+            judgement.signals.iter().any(|signal| signal.code == "unanswered")
+        }
+    };
+    (!report.unconsumed.is_empty() && !was_ended).then_some(DriftedRun::WentOn)
+}
+
 impl Replayed {
-    /// A replay with drift has drifted, whatever its checks say.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
-        match self.report.is_faithful() {
-            true => self.tried.judgement.conclusion.exit(),
-            false => ExitCode::Drifted,
-        }
+        self.tried.judgement.conclusion.exit()
     }
 
     #[must_use]
@@ -205,124 +272,6 @@ impl Replayed {
         value["changed"] = json!(self.changed);
         value
     }
-}
-
-/// Whether recorded results are changed one at a time, to find changes that no check notices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mutate {
-    Yes,
-    No,
-}
-
-/// A recorded conversation that was replayed from its frames and judged again.
-pub struct Rejudged {
-    pub trial: Arc<Trial>,
-    pub found: ReadAgain,
-    /// The format of the cassette, if it was one.
-    pub cassette: Option<u64>,
-    /// The mutations, if they were requested and everything passes.
-    pub mutations: Option<Mutations>,
-    asked: Mutate,
-    path: AbsPath,
-}
-
-/// Reads a tape, or a cassette of another tool, and judges it again.
-///
-/// # Errors
-/// If it cannot be read, or its scenario is not valid.
-pub fn rejudge(
-    path: &AbsPath,
-    environment: &HostEnvironment,
-    scenarios: &Scenarios,
-    asked: Mutate,
-) -> Result<Rejudged, ReplayError> {
-    let (trial, found, cassette) = if path.as_path().is_file() {
-        let cassette = open_cassette(path, environment)?;
-        let trial = Arc::new(cassette::scenario(&cassette, (path, &environment.shown(path)))?);
-        let found = cassette::replay(&cassette, &trial).map_err(ReplayError::CassetteProtocol)?;
-        (trial, found, Some(cassette.format))
-    } else {
-        // The files that the scenario names are not needed.
-        let load = |file: &AbsPath| Ok::<_, ReplayError>(load_scenario_alone(environment, file)?);
-        let (tape, trial) = scenarios.open(path, environment, load)?;
-        let found = protocol::replay(&Arc::new(tape), &trial)?;
-        (trial, found, None)
-    };
-    let mut out = Rejudged { trial, found, cassette, mutations: None, asked, path: path.clone() };
-    // If a check fails already, an unnoticed change proves nothing.
-    if asked == Mutate::Yes && out.exit() == ExitCode::Passed {
-        out.mutations = Some(mutate(&out.found.evidence, &out.trial.checks));
-    }
-    Ok(out)
-}
-
-impl Rejudged {
-    /// A conversation whose observations differ from the recorded ones has drifted. One with an unnoticed change has
-    /// failed.
-    #[must_use]
-    pub fn exit(&self) -> ExitCode {
-        if self.found.mismatch.is_some() {
-            return ExitCode::Drifted;
-        }
-        match self.mutations.as_ref().map(|mutations| (mutations.tried, mutations.unnoticed.len())) {
-            None => self.found.judgement.conclusion.exit(),
-            Some((0, _)) => ExitCode::Unverified,
-            Some((_, 0)) => ExitCode::Passed,
-            Some(_) => ExitCode::Failed,
-        }
-    }
-
-    #[must_use]
-    pub fn json(&self) -> Value {
-        let Self { trial, found, cassette, mutations, asked, path } = self;
-        let mut value = json!({
-            "tape": path,
-            "scenario": trial.scenario.name,
-            "lane": "protocol",
-            "conclusion": found.judgement.conclusion,
-            "exit_code": self.exit().code(),
-            "checks": found.judgement.checks,
-            "signals": found.judgement.signals,
-            "observations": found.observations,
-            "mismatch": found.mismatch,
-        });
-        if *asked == Mutate::Yes {
-            value["mutations"] = json!(mutations);
-        }
-        if let Some(format) = cassette {
-            value["format"] = json!(format);
-            value["notes"] = json!([cassette::UNSAID]);
-        }
-        value
-    }
-}
-
-/// Judges many recordings again, on all processors; `each` receives them in their order.
-pub fn rejudge_many(
-    paths: &[AbsPath],
-    environment: &HostEnvironment,
-    scenarios: &Scenarios,
-    asked: Mutate,
-    each: &mut dyn FnMut(&AbsPath, Result<Rejudged, ReplayError>),
-) {
-    for some in paths.chunks(AT_ONCE) {
-        let read = on_all_processors(some, |path| rejudge(path, environment, scenarios, asked));
-        some.iter().zip(read).for_each(|(path, read)| each(path, read));
-    }
-}
-
-fn on_all_processors<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let work = &work;
-    std::thread::scope(|scope| {
-        let parts = items.chunks(items.len().div_ceil(workers).max(1));
-        let begun: Vec<_> =
-            parts.map(|some| scope.spawn(move || some.iter().map(work).collect::<Vec<R>>())).collect();
-        let end = |worker: std::thread::ScopedJoinHandle<'_, Vec<R>>| {
-            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        begun.into_iter().flat_map(end).collect()
-    })
 }
 
 /// Opens a cassette.

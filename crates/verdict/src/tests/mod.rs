@@ -7,6 +7,7 @@ mod made;
 mod paths;
 mod property;
 mod reading;
+mod replayed;
 
 use crate::{Checks, parse_checks};
 use belljar_contract::decode::{Faults, Node};

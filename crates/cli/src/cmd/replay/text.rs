@@ -2,7 +2,7 @@
 
 use belljar_contract::{visible, visible_lines};
 use belljar_report::Style;
-use belljar_runner::tape::{Changed, Drift, Mutation, Mutations, ReplayReport};
+use belljar_runner::tape::{Changed, Drift, Mutation, Mutations, NotCheckable, ReplayReport};
 
 /// The report of a replay as text.
 pub(super) fn drift_text(report: &ReplayReport, changed: &[Changed], style: Style) -> String {
@@ -37,14 +37,10 @@ pub(super) fn drift_text(report: &ReplayReport, changed: &[Changed], style: Styl
         );
         text.push_str(&line);
     }
-    for Changed { what, recorded, present, .. } in changed {
-        if !report.is_faithful() || what.contains("version") {
-            text.push_str(&format!(
-                "  {} was {} when it was recorded and is {}\n",
-                visible(what),
-                visible(recorded),
-                visible(present)
-            ));
+    // Changes of the test itself are part of the judgement.
+    for changed in changed.iter().filter(|one| !one.is_of_the_test()) {
+        if !report.is_faithful() || changed.what.contains("version") {
+            text.push_str(&format!("  {}\n", visible(&changed.sentence())));
         }
     }
     let drifts = report.drifts.len() as u64 + report.more_drifts;
@@ -111,11 +107,8 @@ pub(super) fn mutation_text(found: &Mutations, style: Style) -> String {
             visible(to)
         ));
     }
-    for path in &found.left_alone {
-        text.push_str(&format!(
-            "  {} was left alone: its content was not kept, or is not text\n",
-            visible(path)
-        ));
+    for NotCheckable { what, why } in &found.not_checkable {
+        text.push_str(&format!("  not checkable: {}: {}\n", visible(what), visible(why)));
     }
     if found.tried == 0 {
         return text + "there is nothing on it that could be changed\n";

@@ -1,10 +1,10 @@
 use crate::cmd::record::{self, Recording};
-use crate::cmd::scenario_options::{among_others, failure};
+use crate::cmd::scenario_options::{failure, in_turn, say_interrupted};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
 use belljar_runner::HostEnvironment;
-use belljar_runner::suite::{Consent, Trial, TrialUse};
+use belljar_runner::suite::{Consent, InTurn, Trial, TrialUse};
 use belljar_runner::tape::{Changed, Normaliser, Private, Tape, scenario_of, stale};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -28,21 +28,21 @@ pub fn run(args: &TapeRefreshArgs, environment: &HostEnvironment, output: &Outpu
     let opened: Vec<_> = tapes.iter().map(|path| (path, open(args, environment, path, output))).collect();
     let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|(_, trial)| trial));
     let consent = args.record.options.consent(trials, TrialUse::Run, environment, output)?;
-    // One bad tape does not stop the others; alone, it is the error of the verb.
-    let alone = tapes.len() == 1;
-    let mut rows = Vec::new();
-    for (path, opened) in opened {
-        let one = opened.and_then(|opened| one(args, environment, (opened, &consent), (path, output)));
-        rows.push(match alone {
-            true => one?,
-            false => among_others(one, environment, ("tape", path), output),
-        });
-    }
-    let exit = ExitCode::worst(rows.iter().map(|(exit, _)| *exit));
+    let opened = opened.into_iter().map(|(path, opened)| (path, (path, opened))).collect();
+    let one = |(path, opened): (&AbsPath, Result<_, CliError>)| {
+        one(args, environment, (opened?, &consent), (path, output))
+    };
+    let all = in_turn(opened, one, "tape", environment, output)?;
+    let exit = all.exit();
+    let InTurn { results: rows, not_started, was_interrupted } = all;
     if output.json {
         let refreshed = rows.iter().filter(|(_, row)| row["refreshed"] == true).count();
         let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
-        output.envelope(&Envelope::new("tape", exit, json!({"results": results, "refreshed": refreshed})));
+        let data = json!({"results": results, "refreshed": refreshed,
+            "interrupted": was_interrupted, "not_started": not_started});
+        output.envelope(&Envelope::new("tape", exit, data));
+    } else {
+        say_interrupted(was_interrupted, not_started, output);
     }
     Ok(exit)
 }

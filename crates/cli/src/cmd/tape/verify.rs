@@ -105,7 +105,7 @@ fn one(
     let unread = |error: std::io::Error| CliError::from_chain(ExitCode::Unverified, &error);
     let tape = Arc::new(tape);
     let contradiction =
-        contradiction(&tape).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
+        contradiction(&tape, &trial).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     let private = private_findings(&tape, &own_names(environment)).map_err(unread)?;
     let values = redacted_values(&tape, &environment.state).map_err(unread)?;
     let changed =
@@ -130,13 +130,8 @@ fn report(checked: &CheckedTape, shown: &str) -> (ExitCode, Value, String) {
         text.push_str(&format!("  not verified: {}\n", visible(why)));
     }
     text.push_str(&values_text(values));
-    for Changed { what, recorded, present, .. } in changed {
-        text.push_str(&format!(
-            "  stale: {} was {} when it was recorded and is {}\n",
-            visible(what),
-            visible(recorded),
-            visible(present)
-        ));
+    for changed in changed {
+        text.push_str(&format!("  stale: {}\n", visible(&changed.sentence())));
     }
     for PrivateFinding { file, line, pointer, kind } in private {
         let pointer = visible(pointer.as_deref().unwrap_or_default());

@@ -195,3 +195,72 @@ fn its_scenario_is_imported() {
     let json = data(&stage.run(&["import", "--json", "recorded/nothing.json"]));
     assert_eq!(json, Value::Null);
 }
+
+/// Every place in a frame that is an answer, a result or a text.
+fn places(value: &Value, at: &str, out: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            members.iter().for_each(|(name, value)| places(value, &format!("{at}/{name}"), out));
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(number, item)| places(item, &format!("{at}/{number}"), out));
+        }
+        Value::String(_) | Value::Bool(_) => out.push(at.to_owned()),
+        Value::Null | Value::Number(_) => {}
+    }
+}
+
+/// The cassette with another line in the place of one, or without it.
+fn with_line(of: &str, at: usize, line: Option<&Value>) -> Value {
+    let mut one = cassette();
+    let lines = one[of].as_array_mut().unwrap();
+    match line {
+        Some(line) => lines[at] = json!(line.to_string()),
+        None => drop(lines.remove(at)),
+    }
+    one
+}
+
+#[test]
+fn one_with_a_part_of_an_answer_taken_out_or_replaced_is_never_green() {
+    let whole = cassette();
+    let mut changed = Vec::new();
+    for (at, line) in whole["controlOut"].as_array().unwrap().iter().enumerate().skip(2) {
+        let frame: Value = serde_json::from_str(line.as_str().unwrap()).unwrap();
+        changed.push((format!("without answer {at}"), with_line("controlOut", at, None)));
+        let mut found = Vec::new();
+        places(&frame["response"], "/response", &mut found);
+        for pointer in &found {
+            let mut other = frame.clone();
+            let place = other.pointer_mut(pointer).unwrap();
+            *place = match place {
+                Value::Bool(value) => json!(!*value),
+                _ => json!("other"),
+            };
+            changed.push((format!("answer {at} at {pointer}"), with_line("controlOut", at, Some(&other))));
+            // Each member above it, taken out.
+            let mut above = pointer.as_str();
+            while let Some((parent, name)) = above.rsplit_once('/') {
+                let mut other = frame.clone();
+                if let Some(members) = other.pointer_mut(parent).and_then(Value::as_object_mut) {
+                    members.remove(name);
+                    changed.push((
+                        format!("answer {at} without {above}"),
+                        with_line("controlOut", at, Some(&other)),
+                    ));
+                }
+                above = parent;
+            }
+        }
+    }
+    let mut one = whole.clone();
+    one["artifacts"] = json!([]);
+    changed.push(("without its artifact".to_owned(), one));
+    let other = "{\"rows\": 4, \"title\": \"Costs\"}\n";
+    let mut one = whole;
+    one["artifacts"][0] = json!({"path": "outputs/report.json", "bytes": other.len(), "body": other, "encoding": "utf8",
+        "sha256": Digest::of(other.as_bytes()).hex()});
+    changed.push(("with another artifact".to_owned(), one));
+    let green = changed.iter().filter(|(_, one)| replay(one, &[]).0 == Some(0)).map(|(what, _)| what);
+    assert_eq!(green.collect::<Vec<_>>(), Vec::<&String>::new(), "of {}", changed.len());
+}

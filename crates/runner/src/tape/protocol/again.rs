@@ -28,6 +28,15 @@ pub(in crate::tape) struct Again {
     unfit: Option<ProtocolError>,
     not_kept: u64,
     keeping: Keeping,
+    decided: Vec<(Question, Answer)>,
+}
+
+/// What a conversation gave that was replayed from its frames.
+pub(in crate::tape) struct AgainEnded {
+    pub seen: Vec<Observation>,
+    pub end: Option<ConversationEnd>,
+    /// The questions, with their recorded answers.
+    pub decided: Vec<(Question, Answer)>,
 }
 
 impl Again {
@@ -51,6 +60,7 @@ impl Again {
             unfit: None,
             not_kept: 0,
             keeping: Keeping::default(),
+            decided: Vec::new(),
         }
     }
 
@@ -126,16 +136,31 @@ impl Again {
             Some(Err(why)) => return self.does_not_fit(&id, why),
             Some(Ok(answer)) => answer,
         };
-        let Ok(request) = RequestId::new(id) else { return };
+        let Ok(request) = RequestId::new(id.clone()) else { return };
+        self.decided.push((question, answer.clone()));
         let outputs = self.machine.on_command(Command::Answer { request, answer });
+        let differs = |output: &Output| match output {
+            Output::Send(reply) => !contains(frame, &reply.to_json()),
+            Output::Ask { .. }
+            | Output::Withdrawn { .. }
+            | Output::Dropped(_)
+            | Output::Observe(_)
+            | Output::Idle
+            | Output::CloseInput
+            | Output::Terminate
+            | Output::Ended(_) => false,
+        };
+        if outputs.iter().any(differs) {
+            self.does_not_fit(&id, "a part of it was lost or replaced".to_owned());
+        }
         self.carry_out(outputs);
     }
 
-    /// The observations and the end of the conversation.
+    /// Ends the conversation.
     ///
     /// # Errors
     /// If a recorded answer does not match its question.
-    pub fn finish(self) -> Result<(Vec<Observation>, Option<ConversationEnd>), ProtocolError> {
+    pub fn finish(self) -> Result<AgainEnded, ProtocolError> {
         let Self {
             machine: _,
             lines: _,
@@ -148,10 +173,11 @@ impl Again {
             // Both were counted in the end of the conversation.
             not_kept: _,
             keeping: _,
+            decided,
         } = self;
         match unfit {
             Some(unfit) => Err(unfit),
-            None => Ok((seen, end)),
+            None => Ok(AgainEnded { seen, end, decided }),
         }
     }
 
@@ -219,6 +245,16 @@ impl Answered {
             }
         };
         Some(Ok(Answer { value, by, reason, grant: None }))
+    }
+}
+
+/// Whether a recorded frame has all that belljar would send. Another tool may have sent more.
+pub(super) fn contains(recorded: &Value, sent: &Value) -> bool {
+    match (recorded, sent) {
+        (Value::Object(recorded), Value::Object(sent)) => sent
+            .iter()
+            .all(|(name, sent)| recorded.get(name).is_some_and(|recorded| contains(recorded, sent))),
+        (recorded, sent) => recorded == sent,
     }
 }
 

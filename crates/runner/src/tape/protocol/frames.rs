@@ -1,6 +1,7 @@
 //! The frames on a tape.
 
 use super::ProtocolError;
+use super::again::contains;
 use crate::tape::Tape;
 use belljar_contract::{Frame, FrameError};
 use serde::Deserialize;
@@ -48,6 +49,27 @@ impl From<WrittenLine> for Line {
         };
         Self { offset_ms, said }
     }
+}
+
+/// The line of the first frame in which the agent repeats a message or an answer otherwise than it was sent.
+pub(super) fn misquoted(lines: &[Line]) -> Option<usize> {
+    let sent = |pointer: &str, id: &Value| {
+        lines.iter().find_map(|line| match &line.said {
+            Said::Belljar(frame) => Some(frame).filter(|frame| frame.pointer(pointer) == Some(id)),
+            Said::Agent(_) => None,
+        })
+    };
+    let differs = |line: &Line| {
+        let Said::Agent(Ok(frame)) = &line.said else { return false };
+        let quoted = [("/response/request_id", "/response/response"), ("/uuid", "/message/content")];
+        quoted.into_iter().any(|(id, content)| {
+            let original = frame.raw.pointer(id).and_then(|value| sent(id, value));
+            original.and_then(|original| original.pointer(content)).is_some_and(|original| {
+                frame.raw.pointer(content).is_none_or(|quoted| !contains(quoted, original))
+            })
+        })
+    };
+    lines.iter().position(differs).map(|at| at + 1)
 }
 
 /// The frames as they stand on the tape.

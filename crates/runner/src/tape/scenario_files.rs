@@ -1,0 +1,80 @@
+//! Digests of a scenario's own files: what a tape records of them, and how they differ from it now.
+
+use super::facts::{Changed, ChangedCause, content};
+use crate::suite::Trial;
+use belljar_contract::{AbsPath, Digest, PathUse, TapeScenario, canonical_json};
+use belljar_plan::{DocumentText, SessionReference, parse_document};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Digests of the scenario, its session and its declaration of servers. `None` for a file that is absent or unreadable.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ScenarioFiles {
+    pub text: Option<Digest>,
+    pub keys: BTreeMap<String, Digest>,
+    pub session: Option<Digest>,
+    pub servers: Option<Digest>,
+}
+
+impl ScenarioFiles {
+    pub fn of(trial: &Trial) -> Self {
+        let Some(file) = &trial.file else { return Self::default() };
+        let digest = |path: &AbsPath| content(path.as_path()).ok();
+        let bytes = std::fs::read(file).ok();
+        let servers = trial.named.iter().find(|(used_as, _)| *used_as == PathUse::McpConfig);
+        Self {
+            text: bytes.as_deref().map(Digest::of),
+            keys: bytes.map(keys).unwrap_or_default(),
+            session: session_file(trial, file).as_ref().and_then(digest),
+            servers: servers.and_then(|(_, path)| digest(path)),
+        }
+    }
+
+    /// The differences from what a tape recorded.
+    pub fn changed_since(&self, recorded: &TapeScenario) -> Vec<Changed> {
+        let mut out = Vec::new();
+        let mut compare = |cause, what: String, recorded: Option<Digest>, present: Option<Digest>| {
+            let text =
+                |digest: Option<Digest>| digest.map_or("nothing".to_owned(), |digest| digest.to_string());
+            if recorded != present {
+                out.push(Changed { cause, what, recorded: text(recorded), present: text(present) });
+            }
+        };
+        let scenario = ChangedCause::Scenario;
+        if recorded.keys.is_empty() || self.keys.is_empty() {
+            compare(scenario, "the scenario".to_owned(), Some(recorded.digest), self.text);
+        } else if self.text != Some(recorded.digest) {
+            // Only the values matter: a comment is not a change.
+            let names: BTreeSet<&String> = recorded.keys.keys().chain(self.keys.keys()).collect();
+            for name in names {
+                let (before, now) = (recorded.keys.get(name).copied(), self.keys.get(name).copied());
+                compare(scenario, format!("`{name}` of the scenario"), before, now);
+            }
+        }
+        compare(ChangedCause::Session, "the session".to_owned(), recorded.session, self.session);
+        if !recorded.keys.is_empty() {
+            let what = "the file that declares the MCP servers".to_owned();
+            compare(ChangedCause::Servers, what, recorded.servers, self.servers);
+        }
+        out
+    }
+}
+
+/// The digest of each value of a scenario's text.
+fn keys(bytes: Vec<u8>) -> BTreeMap<String, Digest> {
+    let document = parse_document(DocumentText { name: String::new(), bytes });
+    let Ok(Value::Object(members)) = document.map(|document| document.root().to_value()) else {
+        return BTreeMap::new();
+    };
+    members.into_iter().map(|(key, value)| (key, Digest::of(canonical_json(&value).as_bytes()))).collect()
+}
+
+/// The file of the scenario's session. One below `~` belongs to the user, not to the scenario.
+fn session_file(trial: &Trial, file: &AbsPath) -> Option<AbsPath> {
+    let beside = file.parent().unwrap_or_else(|| file.clone());
+    let found = match &trial.scenario.session {
+        SessionReference::Inline => None,
+        SessionReference::File(written) => written.resolve(&beside, &beside).ok(),
+    };
+    found.filter(|path| path.as_path().is_file())
+}

@@ -1,0 +1,66 @@
+//! What a drift or a stale recording changes in the judgement of a replay.
+
+use crate::checks::conclude;
+use crate::signal::{AGENT, CONTRADICTING, STALE, Signals, TRANSPORT, UNANSWERED, USAGE};
+use belljar_contract::{Conclusion, Judgement, Outcome, SignalWeight};
+
+/// Whether a recording may be green although its scenario or skills changed since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StaleRule {
+    /// It is not verified.
+    Unverified,
+    /// The user allowed it: the changes are reported and have no other effect.
+    Allowed,
+}
+
+/// Adds the things that changed since the recording, each a sentence.
+pub fn judge_stale(judgement: &mut Judgement, changed: impl IntoIterator<Item = String>, rule: StaleRule) {
+    let mut signals = Signals(std::mem::take(&mut judgement.signals));
+    for what in changed {
+        signals.add(STALE, what);
+    }
+    judgement.signals = signals.0;
+    match rule {
+        StaleRule::Unverified => judgement.conclusion = conclude(&judgement.checks, &judgement.signals),
+        StaleRule::Allowed => {
+            let stale = judgement.signals.iter_mut().filter(|signal| signal.code == STALE);
+            stale.for_each(|signal| signal.weight = SignalWeight::Warn);
+        }
+    }
+}
+
+/// Adds why the parts of a recording cannot all be what was recorded, if that is so.
+pub fn judge_contradicting(judgement: &mut Judgement, why: Option<String>) {
+    let Some(why) = why else { return };
+    let mut signals = Signals(std::mem::take(&mut judgement.signals));
+    signals.add(CONTRADICTING, why);
+    judgement.signals = signals.0;
+    judgement.conclusion = conclude(&judgement.checks, &judgement.signals);
+}
+
+/// How far a run got that drifted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriftedRun {
+    /// The drift ended it, so that nothing it left can be judged.
+    Ended,
+    /// It went on to its end.
+    WentOn,
+}
+
+/// Turns the judgement of a run into that of a run that drifted.
+pub fn judge_drifted(judgement: &mut Judgement, run: DriftedRun) {
+    judgement.conclusion = Conclusion::Drifted;
+    match run {
+        DriftedRun::WentOn => {}
+        DriftedRun::Ended => {
+            // The refused request ended the conversation: that is no failure of the agent.
+            let own = [AGENT, TRANSPORT, USAGE, UNANSWERED, "stalled", "ended_with_question"];
+            judgement.signals.retain(|signal| !own.contains(&signal.code.as_str()));
+            for check in &mut judgement.checks {
+                check.outcome = Outcome::Unknown;
+                "the drift ended the run, so this was not judged".clone_into(&mut check.message);
+                check.evidence.clear();
+            }
+        }
+    }
+}

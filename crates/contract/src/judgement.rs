@@ -83,6 +83,8 @@ pub enum Conclusion {
     AgentFailed,
     /// A budget was reached.
     BudgetReached,
+    /// A signal to belljar ended the run before the agent had finished.
+    Interrupted,
 }
 
 impl Conclusion {
@@ -95,6 +97,7 @@ impl Conclusion {
             Self::Unverified => ExitCode::Unverified,
             Self::AgentFailed => ExitCode::AgentFailed,
             Self::BudgetReached => ExitCode::Budget,
+            Self::Interrupted => ExitCode::Interrupted,
         }
     }
 }

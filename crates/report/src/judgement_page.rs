@@ -62,6 +62,7 @@ pub const fn conclusion_word(conclusion: Conclusion) -> &'static str {
         Conclusion::Unverified => "UNVERIFIED",
         Conclusion::AgentFailed => "AGENT FAILED",
         Conclusion::BudgetReached => "BUDGET REACHED",
+        Conclusion::Interrupted => "INTERRUPTED",
     }
 }
 

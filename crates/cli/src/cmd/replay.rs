@@ -300,6 +300,7 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
         agree: AgreeOptions::default(),
         max_cost_usd: None,
         timeout: args.timeout,
+        include_untracked: false,
         keep: args.keep,
         quiet: args.quiet,
         verbose: args.verbose,

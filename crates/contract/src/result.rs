@@ -119,7 +119,8 @@ impl SuiteResults {
     #[must_use]
     pub fn new(results: Vec<ScenarioResult>) -> Self {
         let passed = results.iter().filter(|result| result.passed()).count();
-        Self { passed, failed: results.len() - passed, results, not_started: 0, interrupted: false }
+        let interrupted = results.iter().any(|result| result.exit_code == ExitCode::Interrupted.code());
+        Self { passed, failed: results.len() - passed, results, not_started: 0, interrupted }
     }
 
     /// The worst exit code of all results, and that of an interrupt where one ended the suite.

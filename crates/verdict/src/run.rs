@@ -106,12 +106,10 @@ impl<'a> Run<'a> {
                 Err(format!("the {} limit ended the run", limit.describe()))
             }
             Some(LimitKind::Memory | LimitKind::Pids | LimitKind::Cpu | LimitKind::Tmpfs) | None => {
-                match failure {
-                    Some(ended @ ConversationFailure::Deadline { deadline: Deadline::Run }) => {
-                        Err(ended.to_string())
-                    }
-                    _ => Ok(()),
+                if let Some(ended @ ConversationFailure::Deadline { deadline: Deadline::Run }) = failure {
+                    return Err(ended.to_string());
                 }
+                Ok(())
             }
         }
     }

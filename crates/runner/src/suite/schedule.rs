@@ -83,7 +83,10 @@ impl SuiteEnd {
     #[must_use]
     pub fn results(self, results: Vec<ScenarioResult>) -> SuiteResults {
         let Self { not_started, interrupted } = self;
-        SuiteResults { not_started, interrupted, ..SuiteResults::new(results) }
+        let mut suite = SuiteResults::new(results);
+        suite.not_started = not_started;
+        suite.interrupted |= interrupted;
+        suite
     }
 }
 

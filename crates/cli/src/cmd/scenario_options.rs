@@ -43,7 +43,7 @@ pub struct TryOptions {
     #[arg(long, value_name = "MODEL", requires = "decider_llm", default_value = DECIDER_MODEL, hide_short_help = true)]
     pub decider_model: String,
     /// Time limit for an answer of a decider
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience)]
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience, hide_short_help = true)]
     pub decider_timeout: TimeSpan,
     /// Take the first option of a question that no rule answers
     #[arg(long)]
@@ -62,7 +62,7 @@ pub struct TryOptions {
     #[arg(long, value_name = "TIME", value_parser = patience)]
     pub timeout: Option<TimeSpan>,
     /// Stage files of skills and plugins that git does not track, too
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub include_untracked: bool,
     /// Keep the whole workspace in the run's directory
     #[arg(long)]

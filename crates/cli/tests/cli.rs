@@ -39,4 +39,5 @@ mod stranger_git;
 mod taking;
 mod terminal;
 mod unread_refs;
+mod verdicts;
 mod vm;

@@ -40,6 +40,10 @@ pub enum Event {
         /// What Landlock enforced in addition.
         landlock: GuestLandlock,
     },
+    /// A signal to belljar ended the run.
+    Interrupted {
+        signal: i32,
+    },
     /// The command started.
     CommandStarted {
         /// Its first argument only; the others may be secret.

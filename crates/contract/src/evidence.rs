@@ -48,6 +48,8 @@ pub struct Seen {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Whole {
     Yes,
+    /// A signal to belljar ended the run: the agent might have gone on.
+    Interrupted,
     /// It is incomplete, or that cannot be determined.
     No {
         /// The reason in one line.
@@ -140,6 +142,9 @@ pub struct FilesSeen {
     pub visible: Vec<String>,
     /// Directories below the workspace that the agent must not change.
     pub read_only: Vec<String>,
+    /// Directories below the workspace in which the agent must not delete the files that it was given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lasting: Vec<String>,
     /// Paths that could not be examined. A check for "nothing else" cannot pass with any.
     pub unread: Vec<String>,
 }

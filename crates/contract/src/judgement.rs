@@ -85,6 +85,8 @@ pub enum Conclusion {
     BudgetReached,
     /// A replay drifted from its tape.
     Drifted,
+    /// A signal to belljar ended the run before the agent had finished.
+    Interrupted,
 }
 
 impl Conclusion {
@@ -98,6 +100,7 @@ impl Conclusion {
             Self::AgentFailed => ExitCode::AgentFailed,
             Self::BudgetReached => ExitCode::Budget,
             Self::Drifted => ExitCode::Drifted,
+            Self::Interrupted => ExitCode::Interrupted,
         }
     }
 }

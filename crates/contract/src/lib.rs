@@ -135,7 +135,7 @@ pub use request_rule::{
     RequestDenial, RequestPath, RequestRule, request_allowed, requests_matter,
 };
 pub use result::{ErrorText, ScenarioResult, SuiteResults};
-pub use run::{Completeness, Metrics, Missing, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
+pub use run::{Completeness, Metrics, Missing, ModelUsage, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
 pub use scrub::{
     PatientScrubStream, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable, Unsearched,
 };

@@ -107,20 +107,28 @@ pub struct SuiteResults {
     pub passed: usize,
     /// How many did not.
     pub failed: usize,
+    /// How many were not started.
+    #[serde(default)]
+    pub not_started: usize,
+    /// Whether a signal ended the suite.
+    #[serde(default)]
+    pub interrupted: bool,
 }
 
 impl SuiteResults {
     #[must_use]
     pub fn new(results: Vec<ScenarioResult>) -> Self {
         let passed = results.iter().filter(|result| result.passed()).count();
-        Self { passed, failed: results.len() - passed, results }
+        let interrupted = results.iter().any(|result| result.exit_code == ExitCode::Interrupted.code());
+        Self { passed, failed: results.len() - passed, results, not_started: 0, interrupted }
     }
 
-    /// The worst exit code of all results.
+    /// The worst exit code of all results, and that of an interrupt where one ended the suite.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
         let exits = self.results.iter().map(|result| ExitCode::from_status(result.exit_code.into()));
         // A status that belljar does not use means that the worker is faulty.
-        ExitCode::worst(exits.map(|exit| exit.unwrap_or(ExitCode::Bug)))
+        let exits = exits.map(|exit| exit.unwrap_or(ExitCode::Bug));
+        ExitCode::worst(exits.chain(self.interrupted.then_some(ExitCode::Interrupted)))
     }
 }

@@ -52,6 +52,19 @@ pub enum RunStatus {
     NotStarted { why: String },
 }
 
+/// The tokens that answers of a model report, and the price of them. Of a script or a tape nothing is paid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelUsage {
+    /// Tokens read, without those of the cache.
+    pub input_tokens: u64,
+    /// Tokens read from the cache or written to it.
+    pub cached_tokens: u64,
+    pub output_tokens: u64,
+    /// In millionths of a US dollar; `None` if a model's price is not known.
+    pub cost_micros_usd: Option<u64>,
+}
+
 /// Resources that a run used. `None` means "not measured", never "nothing".
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,6 +78,9 @@ pub struct Metrics {
     pub cpu_ms: Option<u64>,
     /// The peak memory use.
     pub peak_memory_bytes: Option<u64>,
+    /// The usage that the model's answers report, live, scripted or replayed; `None` if an answer reports none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<ModelUsage>,
 }
 
 /// Data that is known when a run has ended.

@@ -63,6 +63,7 @@ pub const fn conclusion_word(conclusion: Conclusion) -> &'static str {
         Conclusion::AgentFailed => "AGENT FAILED",
         Conclusion::BudgetReached => "BUDGET REACHED",
         Conclusion::Drifted => "DRIFTED",
+        Conclusion::Interrupted => "INTERRUPTED",
     }
 }
 

@@ -33,6 +33,7 @@ pub fn live_text(event: &Event, detail: Detail, style: Style) -> Option<String> 
             let failure = end.failure.as_ref()?;
             Some(format!("{}\n", style.removed(&visible(&failure.to_string()))))
         }
+        Event::Interrupted { .. } => Some(format!("{}\n", style.warn("interrupted"))),
         Event::RunStarted { .. }
         | Event::Sealed { .. }
         | Event::CommandStarted { .. }

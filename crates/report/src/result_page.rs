@@ -49,13 +49,14 @@ pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style:
     text
 }
 
-/// The last lines of a suite; `never` is the number of scenarios that were not started.
+/// The last lines of a suite.
 #[must_use]
-pub fn render_summary(suite: &SuiteResults, never: usize, style: Style) -> String {
-    let SuiteResults { results, passed, failed } = suite;
-    let mut text = format!("{passed} passed, {failed} not");
-    if never > 0 {
-        text.push_str(&format!(", {never} not started"));
+pub fn render_summary(suite: &SuiteResults, style: Style) -> String {
+    let SuiteResults { results, passed, failed, not_started, interrupted } = suite;
+    let mut text = if *interrupted { "interrupted: ".to_owned() } else { String::new() };
+    text.push_str(&format!("{passed} passed, {failed} not"));
+    if *not_started > 0 {
+        text.push_str(&format!(", {not_started} not started"));
     }
     let costs = results.iter().filter_map(|result| result.metrics.as_ref()?.cost_micros_usd);
     let cost: u64 = costs.sum();

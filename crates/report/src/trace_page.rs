@@ -322,7 +322,8 @@ fn file_rows(files: &FileChanges) -> Vec<Vec<String>> {
 }
 
 fn used(trace: &Trace) -> String {
-    let Metrics { input_tokens, output_tokens, cost_micros_usd, cpu_ms, peak_memory_bytes } = &trace.usage;
+    let Metrics { input_tokens, output_tokens, cost_micros_usd, cpu_ms, peak_memory_bytes, usage: _reported } =
+        &trace.usage;
     let mut parts: Vec<String> = trace.duration_ms.map(seconds).into_iter().collect();
     if let (Some(read), Some(written)) = (input_tokens, output_tokens) {
         parts.push(format!("{read} tokens read, {written} written"));

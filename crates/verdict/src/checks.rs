@@ -1,6 +1,6 @@
 //! The checks of a scenario, and what follows from them.
 
-use crate::check::{Check, Effect, Key};
+use crate::check::{Check, Effect, Key, Softened};
 use crate::finding::Finding;
 use crate::run::Run;
 use crate::signal::{self, Leniency, Signals};
@@ -13,6 +13,8 @@ use belljar_contract::{
 pub struct Checks {
     items: Vec<Item>,
     lane: Lane,
+    /// Capabilities that the image must have.
+    capabilities: Vec<String>,
 }
 
 /// An item of the list: all of its parts must hold.
@@ -42,7 +44,13 @@ pub struct Explained {
 
 impl Checks {
     pub(crate) fn new(items: Vec<Item>, lane: Lane) -> Self {
-        Self { items, lane }
+        Self { items, lane, capabilities: Vec::new() }
+    }
+
+    /// The same checks of a run whose image must have these capabilities.
+    #[must_use]
+    pub fn requiring(self, capabilities: Vec<String>) -> Self {
+        Self { capabilities, ..self }
     }
 
     /// No checks at all: a run is judged by its ending and the signals.
@@ -94,7 +102,12 @@ impl Checks {
     pub fn judge(&self, evidence: &Evidence) -> Judgement {
         let run = Run::new(evidence);
         let checks: Vec<CheckResult> = self.items.iter().map(|item| judge_item(item, &run)).collect();
-        let mut signals = Signals(signal::signals(&run, &self.leniency()));
+        let leniency = self.leniency();
+        let mut signals = Signals(signal::signals(&run, &leniency));
+        if !self.capabilities.is_empty() && !leniency.softens(&Softened::MissingCapability) {
+            let names = self.capabilities.join(", ");
+            signals.add("missing_capability", format!("whether the image has {names} is not known"));
+        }
         if evidence.lane != self.lane {
             signals.add(
                 "lane_differs",
@@ -139,13 +152,15 @@ fn judge_item(item: &Item, run: &Run<'_>) -> CheckResult {
     CheckResult { place: item.place.clone(), check: item.written.clone(), outcome, message, evidence: notes }
 }
 
-/// Distinguishes a limit that ended the run from a failure of the agent, and both from a failed check. Unknown is not a
+/// Distinguishes an interrupt or a limit that ended the run from a failure of the agent, and all from a failed check. Unknown is not a
 /// pass.
 pub(crate) fn conclude(checks: &[CheckResult], signals: &[Signal]) -> Conclusion {
     let has = |code: &str| signals.iter().any(|signal| signal.code == code);
     let weighs = |weight: SignalWeight| signals.iter().any(|signal| signal.weight == weight);
     let says = |outcome: Outcome| checks.iter().any(|check| check.outcome == outcome);
-    if has(signal::BUDGET) {
+    if has(signal::INTERRUPTED) {
+        Conclusion::Interrupted
+    } else if has(signal::BUDGET) {
         Conclusion::BudgetReached
     } else if has(signal::FORGED) {
         // How the agent ended is its own claim, too.

@@ -9,6 +9,20 @@ pub(crate) struct Written<'a> {
     pub value: Value,
 }
 
+/// Keys that say the opposite of each other where they have the same value.
+const OPPOSITES: [(&str, &str); 10] = [
+    ("tool_called", "tool_not_called"),
+    ("subagent_tool_used", "tool_not_called"),
+    ("subagent_tool_used", "subagent_tool_absent"),
+    ("tool_result_contains", "tool_result_not_contains"),
+    ("tool_result_matches", "tool_result_not_matches"),
+    ("transcript_contains", "transcript_not_contains"),
+    ("transcript_matches", "transcript_not_matches"),
+    ("file_exists", "file_absent"),
+    ("user_visible_artifact", "file_absent"),
+    ("skill_triggered", "no_skill_triggered"),
+];
+
 /// Adds a fault for every pair that contradicts itself.
 pub(crate) fn find(all: &[Written<'_>], faults: &mut Faults<'_>) {
     for (at, second) in all.iter().enumerate() {
@@ -40,6 +54,15 @@ fn contradiction(one: &Written<'_>, other: &Written<'_>) -> Option<&'static str>
             let named =
                 other.value.as_array().is_some_and(|names| names.iter().any(|name| name == "outputs"));
             named.then_some("the deletion is forbidden and allowed")
+        }
+        ("tool_calls_max", "tool_called") if one.value == 0 => Some("no tool may be called, and one must be"),
+        ("dispatch_count_max", "subagent_dispatched" | "subagent_tool_used" | "subagent_output_contains")
+            if one.value == 0 =>
+        {
+            Some("no sub-agent may be started, and one must be")
+        }
+        (first, second) if one.value == other.value && OPPOSITES.contains(&(first, second)) => {
+            Some("what must be there may not be there")
         }
         ("result", "result") => (one.value != other.value).then_some("a run is a success or an error"),
         _ => None,

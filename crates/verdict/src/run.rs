@@ -2,7 +2,10 @@
 
 use crate::compare;
 use crate::finding::{Finding, count};
-use belljar_contract::{CallId, Evidence, FilesSeen, Gate, ModelEvidence, Observation, Seen, Speaker, Whole};
+use belljar_contract::{
+    CallId, ConversationFailure, Deadline, Evidence, FilesSeen, Gate, GuestEnd, LimitKind, ModelEvidence,
+    Observation, Outcome, Seen, Speaker, Whole,
+};
 use serde_json::{Map, Value};
 
 /// A run to be judged.
@@ -55,10 +58,69 @@ impl<'a> Run<'a> {
         Self { evidence, calls: calls(&evidence.seen), differences }
     }
 
-    /// Whether every event of the conversation was seen and understood.
+    /// Whether the conversation came to its end, and every event of it was seen and understood.
     pub(crate) fn whole(&self) -> Result<(), Gap> {
-        if let Whole::No { why } = &self.evidence.conversation {
-            return Err(format!("the record of the conversation is not whole: {why}"));
+        self.finished()?;
+        self.recorded()
+    }
+
+    /// Whether the agent could do all that it would have done. What did not happen until a limit or a signal ended the
+    /// run might have happened later.
+    pub(crate) fn finished(&self) -> Result<(), Gap> {
+        self.not_stopped()?;
+        let failure = self.evidence.end.as_ref().and_then(|end| end.failure.as_ref());
+        match failure {
+            Some(
+                failure @ (ConversationFailure::Deadline { .. }
+                | ConversationFailure::Unanswered { .. }
+                | ConversationFailure::TooManyQuestions
+                | ConversationFailure::Crashed { exit: GuestEnd::Signal(_) }
+                | ConversationFailure::TurnUnfinished { exit: GuestEnd::Signal(_) }),
+            ) => Err(failure.to_string()),
+            Some(
+                ConversationFailure::NoResult
+                | ConversationFailure::Crashed { exit: GuestEnd::Code(_) }
+                | ConversationFailure::TurnUnfinished { exit: GuestEnd::Code(_) }
+                | ConversationFailure::ResultIsError { .. }
+                | ConversationFailure::ExitAfterSuccess { .. }
+                | ConversationFailure::MessagesUntaken { .. }
+                | ConversationFailure::HandshakeRefused { .. },
+            )
+            | None => Ok(()),
+        }
+    }
+
+    /// Whether the agent ended by itself, and not by a signal to belljar or a limit of the run.
+    pub(crate) fn not_stopped(&self) -> Result<(), Gap> {
+        if self.evidence.conversation == Whole::Interrupted {
+            return Err("the run was interrupted".to_owned());
+        }
+        let failure = self.evidence.end.as_ref().and_then(|end| end.failure.as_ref());
+        match self.evidence.stopped_by {
+            Some(limit @ (LimitKind::Time | LimitKind::Cost)) => {
+                Err(format!("the {} limit ended the run", limit.describe()))
+            }
+            Some(limit @ (LimitKind::Memory | LimitKind::Pids | LimitKind::Cpu | LimitKind::Tmpfs))
+                if died(failure) =>
+            {
+                Err(format!("the {} limit ended the run", limit.describe()))
+            }
+            Some(LimitKind::Memory | LimitKind::Pids | LimitKind::Cpu | LimitKind::Tmpfs) | None => {
+                if let Some(ended @ ConversationFailure::Deadline { deadline: Deadline::Run }) = failure {
+                    return Err(ended.to_string());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether every event up to the end of the run was seen and understood.
+    pub(crate) fn recorded(&self) -> Result<(), Gap> {
+        match &self.evidence.conversation {
+            Whole::No { why } => {
+                return Err(format!("the record of the conversation is not whole: {why}"));
+            }
+            Whole::Yes | Whole::Interrupted => {}
         }
         let Some(end) = &self.evidence.end else {
             return Err("how the conversation ended is not known".to_owned());
@@ -147,13 +209,53 @@ impl<'a> Run<'a> {
         self.evidence.files.as_ref().ok_or_else(|| Finding::unknown("the files were not looked at"))
     }
 
-    /// The files where all of them were looked at.
+    /// The files where all of them were looked at, after a run that was not cut short.
     pub(crate) fn all_files(&self) -> Result<&'a FilesSeen, Finding> {
         let files = self.files()?;
+        if let Err(gap) = self.finished() {
+            return Err(Finding::unknown(gap));
+        }
         match files.unread.first() {
             None => Ok(files),
             Some(first) => Err(Finding::unknown(format!("not every file could be looked at: {first}"))),
         }
+    }
+
+    /// The finding, or unknown where it may come from the way in which the run was stopped.
+    pub(crate) fn unless_stopped(&self, finding: Finding) -> Finding {
+        match (self.not_stopped(), finding.outcome) {
+            (Err(gap), Outcome::Fail) => Finding::unknown(format!("{}, but {gap}", finding.message)),
+            (Err(_), Outcome::Pass | Outcome::Unknown) | (Ok(()), _) => finding,
+        }
+    }
+
+    /// The finding, or unknown where the run was cut short and the rest of it could say otherwise.
+    pub(crate) fn unless_cut_short(&self, finding: Finding) -> Finding {
+        match self.finished() {
+            Ok(()) => finding,
+            Err(gap) => Finding::unknown(format!("{}, but {gap}", finding.message)),
+        }
+    }
+}
+
+/// Whether the agent's process ended before the conversation was over.
+pub(crate) fn died(failure: Option<&ConversationFailure>) -> bool {
+    match failure {
+        Some(
+            ConversationFailure::NoResult
+            | ConversationFailure::Crashed { .. }
+            | ConversationFailure::TurnUnfinished { .. }
+            | ConversationFailure::ExitAfterSuccess { .. },
+        ) => true,
+        Some(
+            ConversationFailure::ResultIsError { .. }
+            | ConversationFailure::Unanswered { .. }
+            | ConversationFailure::MessagesUntaken { .. }
+            | ConversationFailure::HandshakeRefused { .. }
+            | ConversationFailure::TooManyQuestions
+            | ConversationFailure::Deadline { .. },
+        )
+        | None => false,
     }
 }
 

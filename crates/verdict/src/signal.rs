@@ -3,10 +3,10 @@
 use crate::check::Softened;
 use crate::files::{deleted, lies_in, outputs};
 use crate::finding::excerpt;
-use crate::run::{Origin, Run, Who};
+use crate::run::{Origin, Run, Who, died};
 use belljar_contract::{
     ConversationFailure, Deadline, EgressLogState, LimitKind, ModelEvidence, Observation, Signal,
-    SignalWeight,
+    SignalWeight, Whole,
 };
 
 /// A signal, for the reference.
@@ -20,6 +20,7 @@ const fn about(code: &'static str, weight: SignalWeight, doc: &'static str) -> A
     About { code, weight, doc }
 }
 
+pub(crate) const INTERRUPTED: &str = "interrupted";
 pub(crate) const BUDGET: &str = "budget_reached";
 pub(crate) const LIMIT: &str = "limit_reached";
 pub(crate) const AGENT: &str = "result_error";
@@ -36,6 +37,11 @@ pub const UNVOUCHED: [&str; 2] = [FORGED, UNCOMPARED];
 
 /// Every signal.
 pub(crate) const SIGNALS: &[About] = &[
+    about(
+        INTERRUPTED,
+        SignalWeight::Unknown,
+        "A signal to belljar ended the run before the agent had finished. Ends with its own status.",
+    ),
     about(
         BUDGET,
         SignalWeight::Fail,
@@ -122,14 +128,24 @@ pub(crate) const SIGNALS: &[About] = &[
         "The files were not looked at, or not all of them, so that a deletion could not be seen. `allow_outputs_delete` lets it pass.",
     ),
     about(
+        "missing_capability",
+        SignalWeight::Unknown,
+        "`requires_capabilities` names something, and images are not examined. `allow_missing_capability` lets it pass.",
+    ),
+    about(
         "lane_differs",
         SignalWeight::Unknown,
         "The run was made for another lane than the checks were read for.",
     ),
     about(
+        "forbidden_delete",
+        SignalWeight::Fail,
+        "A file that lay in a connected directory of the mode `rw` is gone; `rwd` allows that. `allow_delete_in` lets it pass.",
+    ),
+    about(
         "mount_delete",
         SignalWeight::Warn,
-        "A file that lay in a connected directory is gone. `allow_delete_in` lets it pass.",
+        "A file that lay in a connected directory of the mode `rwd` is gone. `allow_delete_in` lets it pass.",
     ),
     about(
         "non_deterministic",
@@ -166,7 +182,7 @@ pub(crate) struct Leniency {
 }
 
 impl Leniency {
-    fn softens(&self, what: &Softened) -> bool {
+    pub(crate) fn softens(&self, what: &Softened) -> bool {
         self.softened.contains(what)
     }
 
@@ -174,9 +190,11 @@ impl Leniency {
         let name = directory.rsplit('/').next().unwrap_or(directory);
         self.softened.iter().any(|softened| match softened {
             Softened::DeleteIn(names) => names.iter().any(|given| given == name || given == directory),
-            Softened::PermissiveAutoAllow | Softened::Stall | Softened::OutputsDelete | Softened::Nothing => {
-                false
-            }
+            Softened::PermissiveAutoAllow
+            | Softened::Stall
+            | Softened::OutputsDelete
+            | Softened::MissingCapability
+            | Softened::Nothing => false,
         })
     }
 }
@@ -206,6 +224,11 @@ impl Signals {
 
 /// How the run and the conversation ended.
 fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
+    if run.evidence.conversation == Whole::Interrupted {
+        // The agent was ended in the middle of it: how it ended says nothing about the agent.
+        out.add(INTERRUPTED, "a signal to belljar ended the run before the agent had finished");
+        return;
+    }
     if let Some(limit) = run.evidence.stopped_by {
         let went_on = run.evidence.end.as_ref().is_some_and(|end| !died(end.failure.as_ref()));
         match limit {
@@ -258,29 +281,8 @@ fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
     }
 }
 
-/// Whether the agent's process ended before the conversation was over.
-fn died(failure: Option<&ConversationFailure>) -> bool {
-    match failure {
-        Some(
-            ConversationFailure::NoResult
-            | ConversationFailure::Crashed { .. }
-            | ConversationFailure::TurnUnfinished { .. }
-            | ConversationFailure::ExitAfterSuccess { .. },
-        ) => true,
-        Some(
-            ConversationFailure::ResultIsError { .. }
-            | ConversationFailure::Unanswered { .. }
-            | ConversationFailure::MessagesUntaken { .. }
-            | ConversationFailure::HandshakeRefused { .. }
-            | ConversationFailure::TooManyQuestions
-            | ConversationFailure::Deadline { .. },
-        )
-        | None => false,
-    }
-}
-
 fn completeness(run: &Run<'_>, out: &mut Signals) {
-    if let Err(gap) = run.whole() {
+    if let Err(gap) = run.recorded() {
         out.add("conversation_incomplete", gap);
     }
     if let Some(first) = run.differences.first() {
@@ -353,7 +355,14 @@ fn deletions(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
         out.add("outputs_delete", format!("gone from the outputs: {}", excerpt(&gone.join(", "))));
     }
     let gone = deleted(files, &kept(connected));
-    let gone: Vec<String> = gone.into_iter().filter(|path| !lies_in(path, &outputs(files).0)).collect();
+    let gone = gone.into_iter().filter(|path| !lies_in(path, &outputs(files).0));
+    let (forbidden, gone): (Vec<String>, Vec<String>) = gone.partition(|path| lies_in(path, &files.lasting));
+    if !forbidden.is_empty() {
+        out.add(
+            "forbidden_delete",
+            format!("gone from directories of mode `rw`: {}", excerpt(&forbidden.join(", "))),
+        );
+    }
     if !gone.is_empty() {
         out.add("mount_delete", format!("gone from connected directories: {}", excerpt(&gone.join(", "))));
     }
@@ -364,6 +373,9 @@ fn deletions(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
 
 /// A conversation that ends with a question waits for a user who is not there.
 fn last_words(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
+    if run.not_stopped().is_err() {
+        return;
+    }
     let Some((_, last)) = run.said(Who::Agent).last() else { return };
     if !last.trim_end().ends_with('?') {
         return;

@@ -49,7 +49,7 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
         None => next_line().ok_or_else(|| CliError::new(ExitCode::Invalid, "the first message is empty"))?,
     };
     let trial = args.subject.trial(options, first, (environment, output))?;
-    let mut trial = Trial { cost: options.max_cost_usd, ..trial };
+    let mut trial = Trial { cost: options.max_cost_usd, untracked: options.untracked(), ..trial };
     limit_time(&mut trial, options.timeout);
     let consent = &options.consent([&trial], TrialUse::Run, environment, output)?;
     warn(&trial, output);

@@ -170,7 +170,8 @@ pub(super) fn one(
     if !output.json && !options.quiet {
         output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, environment.shown(&tape)));
         if !answered_by.is_empty() {
-            let each: Vec<String> = answered_by.iter().map(|(by, count)| format!("{count} by {by}")).collect();
+            let each: Vec<String> =
+                answered_by.iter().map(|(by, count)| format!("{count} by {by}")).collect();
             output.say(&format!("answers: {}\n", visible(&each.join(", "))));
         }
         for TapeLeak { exchange, kind } in &taped.leaks.found {

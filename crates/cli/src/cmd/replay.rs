@@ -12,10 +12,10 @@ use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible};
 use belljar_report::{Shown, render_judgement};
 use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
-    Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest, Scenarios, StaleRule, Tape,
-    cassette, check_closed_network, find_tapes, open_cassette, rejudge, rejudge_many, replay,
+    Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest, Scenarios, StaleRule,
+    Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge, rejudge_many, replay,
 };
-use belljar_runner::{Agreements, HostEnvironment, Standing};
+use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -150,7 +150,9 @@ fn rejudge_all(
     let how = Rejudging {
         mutate: if args.mutate { Mutate::Yes } else { Mutate::No },
         stale: stale_rule(args),
-        permit: &|wishes| args.agree.yes || matches!(agreements.standing(wishes), Ok(Standing::Agreed)),
+        permit: &|wishes| {
+            args.agree.yes || matches!(agreements.standing(wishes), Ok(AgreementStanding::Agreed))
+        },
     };
     if let [tape] = tapes {
         let read = rejudge(tape, environment, &scenarios, how)?;
@@ -328,6 +330,7 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
         agree: AgreeOptions::default(),
         max_cost_usd: None,
         timeout: args.timeout,
+        include_untracked: false,
         keep: args.keep,
         quiet: args.quiet,
         verbose: args.verbose,

@@ -8,13 +8,15 @@ use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, TimeSpan, Usd, vi
 use belljar_report::{Detail, Shown, Style, footer, live_text, render_judgement};
 use belljar_runner::suite::{
     Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, InTurn, Keep,
-    LoadError, ModelWish, Person, Trial, TrialError, TrialRequest, Tried, load_policy, load_scenario,
-    run_in_turn,
+    LoadError, ModelWish, Person, Trial, TrialError, TrialRequest, Tried, Untracked, load_policy,
+    load_scenario, run_in_turn,
 };
 use belljar_runner::tape::Taping;
 use belljar_runner::{HostEnvironment, Model, Then, answer_rule, launch_hints};
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Options of every verb that runs a trial.
@@ -42,7 +44,7 @@ pub struct TryOptions {
     #[arg(long, value_name = "MODEL", requires = "decider_llm", default_value = DECIDER_MODEL, hide_short_help = true)]
     pub decider_model: String,
     /// Time limit for an answer of a decider
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience)]
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience, hide_short_help = true)]
     pub decider_timeout: TimeSpan,
     /// Take the first option of a question that no rule answers
     #[arg(long)]
@@ -58,8 +60,11 @@ pub struct TryOptions {
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub max_cost_usd: Option<Usd>,
     /// End a run after this time, overriding the scenario [default: 1h]
-    #[arg(long, value_name = "TIME", value_parser = patience, hide_short_help = true)]
+    #[arg(long, value_name = "TIME", value_parser = patience)]
     pub timeout: Option<TimeSpan>,
+    /// Stage files of skills and plugins that git does not track, too
+    #[arg(long, hide_short_help = true)]
+    pub include_untracked: bool,
     /// Keep the whole workspace in the run's directory
     #[arg(long)]
     pub keep: bool,
@@ -114,6 +119,10 @@ impl TryOptions {
             (false, true) => Detail::Verbose,
             (false, false) => Detail::Normal,
         }
+    }
+
+    pub fn untracked(&self) -> Untracked {
+        if self.include_untracked { Untracked::Included } else { Untracked::LeftOut }
     }
 
     pub fn path(environment: &HostEnvironment, path: &PathBuf) -> Result<AbsPath, CliError> {
@@ -185,7 +194,7 @@ impl TryOptions {
             Ok(trial) => trial,
             Err(error) => return Ok(Err(error)),
         };
-        let mut trial = Trial { cost: self.max_cost_usd, ..trial };
+        let mut trial = Trial { cost: self.max_cost_usd, untracked: self.untracked(), ..trial };
         limit_time(&mut trial, self.timeout);
         match plays {
             Plays::ScriptBeside => trial.reads(PathUse::Script, script_beside(file)),
@@ -246,10 +255,13 @@ pub fn limit_time(trial: &mut Trial, time: Option<TimeSpan>) {
 
 /// The script beside a scenario.
 fn script_beside(file: &AbsPath) -> AbsPath {
-    let stem = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let stem = stem.trim_end_matches(".yaml").trim_end_matches(".yml");
+    let name = file.file_name().map(OsStr::as_bytes).unwrap_or_default();
+    let stem = [b".yaml".as_slice(), b".yml"].iter().find_map(|ending| name.strip_suffix(*ending));
+    let mut script = stem.unwrap_or(name).to_vec();
+    script.extend(b".script.json");
     let directory = file.parent().unwrap_or_else(|| file.clone());
-    directory.child(&format!("{stem}.script.json"))
+    // Never with a NUL byte: the file's own name has none.
+    directory.join(OsStr::from_bytes(&script)).unwrap_or(directory)
 }
 
 /// A script that the suite names. Of one beyond the suite no fault quotes the text.
@@ -396,6 +408,8 @@ pub fn failure(error: TrialError, environment: &HostEnvironment) -> CliError {
         | TrialError::NotAgreed { .. }
         | TrialError::NotExecuted { .. }
         | TrialError::Record(_)
-        | TrialError::NoRecord => CliError::from_chain(exit, &error),
+        | TrialError::NoRecord
+        | TrialError::Unrecorded { .. }
+        | TrialError::Lost { .. } => CliError::from_chain(exit, &error),
     }
 }

@@ -128,7 +128,7 @@ impl Command for SkillArgs {
 fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let options = &args.options;
     let trial = args.subject.trial(options, prompt(args)?, (environment, output))?;
-    let mut trial = Trial { cost: options.max_cost_usd, ..trial };
+    let mut trial = Trial { cost: options.max_cost_usd, untracked: options.untracked(), ..trial };
     limit_time(&mut trial, options.timeout);
     let conversation = args.subject.conversation()?;
     let sandbox = options.sandbox.asked();
@@ -181,7 +181,10 @@ fn prompt(args: &SkillArgs) -> Result<String, CliError> {
 
 fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCode, CliError> {
     let environment = planning.environment;
-    let (_stage, planned) = trial.planned(&planning).map_err(|error| failure(error, environment))?;
+    let (stage, planned) = trial.planned(&planning).map_err(|error| failure(error, environment))?;
+    if let Some(line) = stage.left_out_line() {
+        output.say(&format!("belljar: {line}"));
+    }
     let plan = &planned.compiled.plan;
     if output.json {
         let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "started": false});

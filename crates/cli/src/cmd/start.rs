@@ -175,6 +175,7 @@ fn print_report(
     let Report {
         outcome,
         directory,
+        unrecorded: _among_the_errors,
         record_errors,
         planted,
         findings,

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 ///
 /// Each scenario gets a sandbox and a workspace of its own. Several run at once; one bad file does not stop the others.
 /// The status is 0 if everything passed, 1 if a check failed, 5 if the agent failed, 3 if evidence is missing, 2 if a file
-/// is not valid, 4 if this machine cannot enforce a plan.
+/// is not valid, 4 if this machine cannot enforce a plan, 130 if a signal ended the run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar test --scripted scenarios/\n  $ belljar test --list .\n")]
 pub struct TestArgs {
@@ -153,13 +153,13 @@ fn together(
         running: BTreeMap::new(),
         results: Vec::new(),
     };
-    let never = run_suite(&request, &mut |news| display.take(news))
+    let end = run_suite(&request, &mut |news| display.take(news))
         .map_err(|error| CliError::from_chain(ExitCode::Bug, &error))?;
     let Display { mut results, .. } = display;
     results.sort_by_key(|(job, _)| *job);
-    let suite = SuiteResults::new(results.into_iter().map(|(_, result)| result).collect());
+    let suite = end.results(results.into_iter().map(|(_, result)| result).collect());
     if !output.json {
-        output.say(&render_summary(&suite, never, output.err_style()));
+        output.say(&render_summary(&suite, output.err_style()));
     }
     Ok(suite)
 }
@@ -224,6 +224,7 @@ fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsStri
     arguments.extend(options.first.then(|| "--first".into()));
     arguments.extend(args.scripted.then(|| "--scripted".into()));
     arguments.extend(options.keep.then(|| "--keep".into()));
+    arguments.extend(options.include_untracked.then(|| "--include-untracked".into()));
     arguments.push(file.as_path().into());
     arguments
 }
@@ -257,7 +258,7 @@ impl Display<'_> {
             SuiteNews::Tick => {}
             SuiteNews::Stopping => {
                 self.clear();
-                self.output.say("belljar: stopping; running scenarios are ended");
+                self.output.say("belljar: interrupted; running scenarios are ended");
             }
         }
         self.status();

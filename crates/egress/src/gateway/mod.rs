@@ -26,6 +26,7 @@ mod observe;
 mod pool;
 mod refusal;
 mod relay;
+mod tally;
 mod transport;
 mod upstream;
 
@@ -49,4 +50,5 @@ pub use messages_api::{
 pub use money::Cost;
 pub(crate) use observe::Unobserved;
 pub use observe::{AnswerEnd, Observe, ObserveAnswer, Observed};
+pub use tally::UsageTally;
 pub use upstream::{AddressScope, Upstream, UpstreamError};

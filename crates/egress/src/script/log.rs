@@ -15,7 +15,10 @@ use super::request::{MessagesRequest, content_text, last_message_text};
 const SECRET_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
 
 /// Total size of the bodies that one log keeps. Further requests are answered, and only the size of their bodies is kept.
-const KEPT_BODY_BYTES: usize = 256 * 1024 * 1024;
+const KEPT_BODY_BYTES: usize = 64 * 1024 * 1024;
+
+/// How many requests one log keeps. Processes in the sandbox can send any number; further ones are answered and counted.
+const KEPT_REQUESTS: usize = 10_000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedRequest {
@@ -92,7 +95,7 @@ pub enum AnsweredBy {
 /// The result of a scripted model.
 #[derive(Debug, Clone)]
 pub struct Transcript {
-    /// All requests, in the order of arrival.
+    /// The requests in the order of arrival, up to the limit of the log.
     pub requests: Vec<Arc<LoggedRequest>>,
     /// Positions of the turns that were not played.
     pub unplayed: Vec<usize>,
@@ -221,6 +224,8 @@ pub(super) struct Ledger {
 struct LedgerState {
     player: Player,
     requests: Vec<Arc<LoggedRequest>>,
+    /// How many requests arrived, kept or not.
+    arrived: usize,
     room_bytes: usize,
 }
 
@@ -231,7 +236,7 @@ impl Ledger {
 
     /// A ledger that keeps bodies up to this total size.
     fn with_room(player: Player, room_bytes: usize) -> Self {
-        let state = LedgerState { player, requests: Vec::new(), room_bytes };
+        let state = LedgerState { player, requests: Vec::new(), arrived: 0, room_bytes };
         Self { state: Mutex::new(state), grew: Condvar::new() }
     }
 
@@ -297,7 +302,11 @@ impl Ledger {
 impl LedgerState {
     fn push(&mut self, arrival: Arrival, answered_by: AnsweredBy) -> usize {
         let Arrival { method, path, query, headers, body, body_bytes } = arrival;
-        let index = self.requests.len();
+        let index = self.arrived;
+        self.arrived += 1;
+        if self.requests.len() >= KEPT_REQUESTS {
+            return index;
+        }
         let body = match (body, self.room_bytes.checked_sub(body_bytes)) {
             (BodySeen::Json(body), Some(room_bytes)) => {
                 self.room_bytes = room_bytes;
@@ -319,6 +328,22 @@ mod tests {
 
     fn empty() -> JsonText {
         JsonText::read("{}".into()).unwrap()
+    }
+
+    #[test]
+    fn requests_without_end_are_answered_and_not_kept() {
+        let ledger = Ledger::new(Player::new(Script::new()));
+        let arrival = || Arrival {
+            method: "GET".into(),
+            path: "/".into(),
+            query: None,
+            headers: Vec::new(),
+            body: BodySeen::Empty,
+            body_bytes: 0,
+        };
+        let last = (0..KEPT_REQUESTS + 5).map(|_| ledger.enter(arrival(), AnsweredBy::Greeting)).last();
+        assert_eq!(last, Some(KEPT_REQUESTS + 4), "each has its number");
+        assert_eq!(ledger.requests().len(), KEPT_REQUESTS);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::document::{Document, DocumentError, DocumentText};
 use super::lint;
 use super::scenario_spec::{ScenarioSpec, SessionReference};
 use super::words::{Capability, Fidelity, OnUnanswered};
-use belljar_contract::decode::{Decode, Fault, Faults, Kind, Node};
+use belljar_contract::decode::{Decode, Fault, Faults, Kind, Node, shown};
 use belljar_contract::{Diagnostic, Lane};
 use std::time::Duration;
 
@@ -12,8 +12,6 @@ use std::time::Duration;
 pub struct Scenario {
     /// What it is called.
     pub name: String,
-    /// Which facts of the emulated platform count, as written.
-    pub baseline: Option<String>,
     pub session: SessionReference,
     /// What stands between the agent and this machine.
     pub fidelity: Option<Fidelity>,
@@ -29,8 +27,6 @@ pub struct Scenario {
     pub skills: Vec<String>,
     /// What the image must be able to do.
     pub requires_capabilities: Vec<Capability>,
-    /// Whether the agent may write to a connected directory itself.
-    pub allow_host_writes: bool,
 }
 
 /// A scenario and its text.
@@ -93,6 +89,7 @@ pub fn parse_scenario<T>(
     // Warnings come last, so that on a full list they do not take the place of errors.
     if let Some(spec) = &spec {
         unattended(spec, &mut faults);
+        unsupported(spec, &mut faults);
         lint::scenario(spec, &parts, &document, &mut faults);
     }
     let scenario = spec.map(|spec| scenario(spec, document.name()));
@@ -103,6 +100,24 @@ pub fn parse_scenario<T>(
         (Some(_), None) | (None, _) => {
             Err(DocumentError { sources: document.sources(), diagnostics: warnings })
         }
+    }
+}
+
+/// Keys that ask for something that belljar does not have, and those that it does not need.
+fn unsupported(spec: &ScenarioSpec, faults: &mut Faults<'_>) {
+    if let Some(baseline) = spec.baseline.as_ref().filter(|baseline| baseline.value.0 != "latest") {
+        let fault = Fault::new(format!(
+            "`baseline: {}` asks for the facts of an older desktop application, and belljar has none",
+            shown(&baseline.value.0)
+        ))
+        .help("write `latest`, or leave `baseline` out");
+        faults.push("refused", &baseline.place.span, fault);
+    }
+    if let Some(writes) = spec.allow_host_writes.as_ref().filter(|writes| writes.value) {
+        let fault = Fault::new("`allow_host_writes` has no effect: the agent works on copies of directories")
+            .label("has no effect")
+            .help("leave it out; the results are in the run's directory");
+        faults.warn("not-done", &writes.place.span, fault);
     }
 }
 
@@ -119,7 +134,7 @@ fn scenario(spec: ScenarioSpec, file: &str) -> Scenario {
     // Destructured in full: a key that is added stops this function from compiling.
     let ScenarioSpec {
         name,
-        baseline,
+        baseline: _,
         session,
         fidelity,
         execution: _,
@@ -132,11 +147,10 @@ fn scenario(spec: ScenarioSpec, file: &str) -> Scenario {
         assert: _,
         skills,
         requires_capabilities,
-        allow_host_writes,
+        allow_host_writes: _,
     } = spec;
     Scenario {
         name: name.map_or_else(|| stem(file).to_owned(), |name| name.value.0),
-        baseline: baseline.map(|line| line.value.0),
         session: session.map_or(SessionReference::Inline, |session| session.value),
         fidelity: fidelity.map(|at| at.value),
         lane: lane.map_or(Lane::Local, |lane| lane.value),
@@ -145,7 +159,6 @@ fn scenario(spec: ScenarioSpec, file: &str) -> Scenario {
         on_unanswered: on_unanswered.map(|at| at.value),
         skills: skills.into_iter().map(|line| line.value.0).collect(),
         requires_capabilities: requires_capabilities.into_iter().map(|at| at.value).collect(),
-        allow_host_writes: allow_host_writes.is_some_and(|at| at.value),
     }
 }
 

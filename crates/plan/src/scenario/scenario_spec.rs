@@ -14,7 +14,7 @@ table! {
     pub struct ScenarioSpec {
         /// Name of the scenario; the file name without its extension when absent.
         name: Option<At<Line>>,
-        /// Which facts of the emulated platform count; `latest` when absent.
+        /// Which facts of the emulated platform count; only `latest`.
         baseline: Option<At<Line>>,
         /// The session file, relative to this one; `(inline)` for a session without anything.
         session: Option<At<SessionReference>>,
@@ -36,11 +36,12 @@ table! {
         expect_denied: Vec<At<DeniedHost>>,
         /// Checks of the run.
         assert: Option<AnyList>,
-        /// The skills that this scenario is about; all when absent.
+        /// The skills that this scenario is about; all when absent. The session must have them.
         skills: Vec<At<Line>>,
-        /// Capabilities that the image must have.
+        /// Capabilities that the image must have. Images are not examined: the run is unverified unless
+        /// `allow_missing_capability` lets that pass.
         requires_capabilities: Vec<At<Capability>>,
-        /// Whether the agent may write to a connected directory itself where no copy of it is made.
+        /// Whether the agent may write to a connected directory itself. Taken with a warning: it works on a copy.
         allow_host_writes: Option<At<bool>>,
     }
 }

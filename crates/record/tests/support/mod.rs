@@ -76,6 +76,7 @@ pub fn metrics() -> Metrics {
         cost_micros_usd: Some(25_000),
         cpu_ms: None,
         peak_memory_bytes: Some(1 << 20),
+        usage: None,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::session::conversation::{ModelCall, ModelCalls};
 use belljar_contract::{Destination, Digest, Host, Plan, RunId, Usd};
 use belljar_egress::gateway::{
     self, FoundCredential, FrontLimits, GatewayTrouble, Live, LiveSetup, Observe, Observed, PriceTable,
-    ProviderTools, Responder, Upstream, UpstreamTimes, UsageTotals,
+    ProviderTools, Responder, Upstream, UpstreamTimes, UsageTally, UsageTotals,
 };
 use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
 use belljar_egress::model_log::ModelLog;
@@ -68,6 +68,7 @@ pub(crate) struct Serving {
     script: Option<Playing>,
     live: Option<Live>,
     replay: Option<Replay>,
+    tally: Option<UsageTally>,
     recorder: Option<Recorder>,
     model_log: Option<ModelLog>,
     log: Arc<EgressLog>,
@@ -84,6 +85,8 @@ pub(crate) struct EgressEnd {
     /// Destinations that rules would have to allow, in learning mode.
     pub needed: BTreeSet<Destination>,
     pub usage: Option<UsageTotals>,
+    /// The usage that the model's answers report, whoever answers.
+    pub counted: Option<UsageTotals>,
     /// The cost, in millionths of a US dollar.
     pub cost_micros: Option<u64>,
     /// The requests to the scripted model.
@@ -135,7 +138,12 @@ impl Serving {
         let live = live.map(|live| live_answer(live, &log, &notices));
         let recording = recorder.clone().map(|recorder| Arc::new(recorder) as Arc<dyn Observe>);
         let logging = model_log.clone().map(|log| Arc::new(log) as Arc<dyn Observe>);
-        let observers: Vec<Arc<dyn Observe>> = recording.into_iter().chain(logging).collect();
+        let tally = match &model {
+            Model::Script(_) | Model::Replay(_) => Some(UsageTally::new(PriceTable::built_in())),
+            Model::Live | Model::Absent => None,
+        };
+        let counting = tally.clone().map(|tally| Arc::new(tally) as Arc<dyn Observe>);
+        let observers: Vec<Arc<dyn Observe>> = recording.into_iter().chain(logging).chain(counting).collect();
         let mut replay = None;
         let (script, answer) = match (model, sockets.model) {
             (Model::Script(script), Some(socket)) => {
@@ -201,6 +209,7 @@ impl Serving {
             script,
             live,
             replay,
+            tally,
             recorder,
             model_log,
             log,
@@ -242,7 +251,10 @@ impl Serving {
             Ok(summary) => end.egress_head = summary.head,
             Err(error) => end.failures.push(error.to_string()),
         }
+        end.counted = self.tally.as_ref().map(UsageTally::totals);
         if let Some(live) = &self.live {
+            // A replay may let the provider answer a drift; its tally has that answer as well.
+            end.counted = end.counted.or_else(|| Some(live.totals()));
             end.usage = Some(live.totals());
             end.cost_micros = Some(live.spent().micros());
         }

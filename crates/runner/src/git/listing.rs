@@ -42,6 +42,13 @@ pub(super) struct Listing<'a> {
     steps: Steps,
 }
 
+/// The files below a directory, sorted by their paths in the work tree.
+pub(super) struct Listed {
+    pub(super) tracked: Vec<PathBuf>,
+    /// Neither tracked nor ignored.
+    pub(super) others: Vec<PathBuf>,
+}
+
 impl<'a> Listing<'a> {
     pub(super) fn new(
         directory: &'a AbsPath,
@@ -69,29 +76,31 @@ impl<'a> Listing<'a> {
         })
     }
 
-    /// The files below the directory, sorted.
+    /// The files below the directory.
     pub(super) fn run(
         mut self,
         index: &[u8],
         hash: HashLength,
         broken: impl Fn(IndexError) -> SharedError,
-    ) -> Result<Vec<PathBuf>, SharedError> {
+    ) -> Result<Listed, SharedError> {
         if !index.is_empty() {
             self.read_index(index, hash).map_err(broken)?;
         }
         if self.too_many {
             return Err(SharedError::TooMany { path: self.directory.clone() });
         }
-        let mut files: BTreeSet<Vec<u8>> =
+        let tracked: BTreeSet<Vec<u8>> =
             self.tracked.iter().filter(|(_, gitlink)| !**gitlink).map(|(path, _)| path.clone()).collect();
+        let mut others = BTreeSet::new();
         if let Some(rules) = self.above()? {
-            self.untracked(rules, &mut files)?;
+            self.untracked(rules, &mut others)?;
         }
         let below = |path: Vec<u8>| {
             let skip = if self.prefix.is_empty() { 0 } else { self.prefix.len() + 1 };
             path.get(skip..).map(|path| PathBuf::from(OsStr::from_bytes(path)))
         };
-        Ok(files.into_iter().filter_map(below).collect())
+        let sorted = |paths: BTreeSet<Vec<u8>>| paths.into_iter().filter_map(below).collect();
+        Ok(Listed { tracked: sorted(tracked), others: sorted(others) })
     }
 
     fn read_index(&mut self, bytes: &[u8], hash: HashLength) -> Result<(), IndexError> {

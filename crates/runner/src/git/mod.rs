@@ -80,6 +80,9 @@ pub enum SharedError {
         "`{path}` has more than {MOST_FILES} files that git would share: name a smaller directory, or list what does not belong to it in `.gitignore`"
     )]
     TooMany { path: AbsPath },
+    /// Not one of its files was added to git.
+    #[error("no file of `{path}` is tracked by git: add them with `git add`, or pass `--include-untracked`")]
+    NothingTracked { path: AbsPath },
     /// More rules than real ignore files have, or rules that take too long to apply.
     #[error(
         "the ignore files of `{path}` have too many rules to apply: name a smaller directory, or shorten its `.gitignore` files"
@@ -92,8 +95,23 @@ pub enum SharedError {
 pub enum Shared {
     /// There is no repository, or it ignores the directory: all files are shared.
     Everything,
-    /// These files below the directory, sorted. Some may not exist.
-    Files(Vec<PathBuf>),
+    /// Files below the directory, sorted.
+    Files {
+        /// Those that are shared. Some may not exist.
+        files: Vec<PathBuf>,
+        /// Untracked files that are not ignored, and not shared.
+        left_out: Vec<PathBuf>,
+    },
+}
+
+/// Whether files that are neither tracked nor ignored are shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Untracked {
+    /// Others do not have them.
+    #[default]
+    LeftOut,
+    /// They are about to be added.
+    Included,
 }
 
 /// The user's own files that git reads.
@@ -130,12 +148,16 @@ impl UserFiles {
     }
 }
 
-/// The files of a directory, which must be canonical, that git would share: those in the index, and untracked ones that
-/// are not ignored.
+/// The files of a directory, which must be canonical, that git would share: those in the index, and with
+/// [`Untracked::Included`] also those that are not ignored.
 ///
 /// # Errors
-/// If they cannot be listed. No file is shared then.
-pub fn shared_files(directory: &AbsPath, user: &UserFiles) -> Result<Shared, SharedError> {
+/// If they cannot be listed, or nothing is tracked. No file is shared then.
+pub fn shared_files(
+    directory: &AbsPath,
+    user: &UserFiles,
+    untracked: Untracked,
+) -> Result<Shared, SharedError> {
     let Some(found) = project::work_tree(directory.as_path()) else { return Ok(Shared::Everything) };
     let project::WorkTree { top, own, common, confirmed } = found;
     if !confirmed {
@@ -161,11 +183,21 @@ pub fn shared_files(directory: &AbsPath, user: &UserFiles) -> Result<Shared, Sha
     let general = general.into_iter().flatten().collect();
     let index_path = own.join("index");
     let listing = listing::Listing::new(directory, &top, general)?;
-    let files = listing.run(&index, hash, |cause| SharedError::Index {
+    let listing::Listed { tracked, others } = listing.run(&index, hash, |cause| SharedError::Index {
         path: abs(directory, &index_path),
         why: cause.to_string(),
     })?;
-    Ok(if files.is_empty() { Shared::Everything } else { Shared::Files(files) })
+    match (untracked, tracked.is_empty(), others.is_empty()) {
+        (_, true, true) => Ok(Shared::Everything),
+        (Untracked::LeftOut, true, false) => Err(SharedError::NothingTracked { path: directory.clone() }),
+        (Untracked::LeftOut, false, _) => Ok(Shared::Files { files: tracked, left_out: others }),
+        (Untracked::Included, _, _) => {
+            let mut files = tracked;
+            files.extend(others);
+            files.sort();
+            Ok(Shared::Files { files, left_out: Vec::new() })
+        }
+    }
 }
 
 /// The length of object names, after checking where the configuration puts the work tree.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use super::index::{self, HashLength, IndexEntry, IndexError};
-use super::{Shared, SharedError, UserFiles, shared_files};
+use super::{Shared, SharedError, Untracked, UserFiles, shared_files};
 use belljar_contract::AbsPath;
 use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::require;
@@ -56,9 +56,13 @@ impl Ground {
     }
 
     fn shared(&self, directory: &str) -> Result<Shared, SharedError> {
+        self.shared_with(directory, Untracked::Included)
+    }
+
+    fn shared_with(&self, directory: &str, untracked: Untracked) -> Result<Shared, SharedError> {
         let abs = |path: PathBuf| AbsPath::new(path).unwrap();
         let user = UserFiles { home: abs(self.path("home")), config: self.path("home/.config") };
-        shared_files(&abs(self.path(directory)), &user)
+        shared_files(&abs(self.path(directory)), &user, untracked)
     }
 
     /// The shared files, after a comparison with git; other repositories in git's list are left out.
@@ -77,7 +81,7 @@ impl Ground {
             .collect();
         let found = match self.shared(directory).unwrap() {
             Shared::Everything => BTreeSet::new(),
-            Shared::Files(files) => {
+            Shared::Files { files, left_out: _ } => {
                 files.iter().map(|file| file.to_str().unwrap().to_owned()).collect::<BTreeSet<_>>()
             }
         };
@@ -228,7 +232,7 @@ fn repositories_in_repositories_and_linked_work_trees() {
     // The files of an embedded git directory are listed by the repository around it.
     ground.git("p", &["add", "a/bare.git"]);
     match ground.shared("p/a/bare.git").unwrap() {
-        Shared::Files(files) => assert!(files.contains(&PathBuf::from("config"))),
+        Shared::Files { files, left_out: _ } => assert!(files.contains(&PathBuf::from("config"))),
         Shared::Everything => panic!("the repository around it is passed over"),
     }
 }
@@ -549,4 +553,33 @@ fn rules_that_take_long_to_apply_are_refused() {
     let error = ground.shared("slow").unwrap_err();
     assert!(matches!(error, SharedError::TooManyRules { .. }), "{error}");
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+#[test]
+fn only_tracked_files_are_shared_unless_others_are_included() {
+    require!(Git);
+    let ground = Ground::new();
+    for name in ["work/skill/SKILL.md", "work/skill/sub/tracked", "work/new/SKILL.md", "work/built/SKILL.md"]
+    {
+        ground.write(name, name);
+    }
+    ground.write("work/.gitignore", "*.log\nbuilt\n");
+    ground.git("work", &["init", "-q"]);
+    ground.git("work", &["add", "skill"]);
+    ground.write("work/skill/sub/forgotten", "x");
+    ground.write("work/skill/noise.log", "x");
+    let listed = ground.git("work/skill", &["ls-files", "--cached"]);
+    let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+    let (files, left_out) = (paths(&listed.lines().collect::<Vec<_>>()), paths(&["sub/forgotten"]));
+    assert_eq!(
+        ground.shared_with("work/skill", Untracked::LeftOut).unwrap(),
+        Shared::Files { files, left_out }
+    );
+    let files = paths(&["SKILL.md", "sub/forgotten", "sub/tracked"]);
+    let all = Shared::Files { files, left_out: Vec::new() };
+    assert_eq!(ground.shared("work/skill").unwrap(), all);
+    // One that was never added, and one that is not git's business.
+    let refused = ground.shared_with("work/new", Untracked::LeftOut).unwrap_err();
+    assert!(refused.to_string().contains("--include-untracked"), "{refused}");
+    assert_eq!(ground.shared_with("work/built", Untracked::LeftOut).unwrap(), Shared::Everything);
 }

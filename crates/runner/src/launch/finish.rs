@@ -9,7 +9,9 @@ use crate::changes::KeptSummary;
 use crate::egress::EgressEnd;
 use crate::session::supervise::Ending;
 use crate::store::findings;
-use belljar_contract::{Destination, Event, Finding, GuestEnd, HeldBack, LimitKind, ReachedLimit, RunStatus};
+use belljar_contract::{
+    Destination, Event, Finding, GuestEnd, HeldBack, LimitKind, ModelUsage, ReachedLimit, RunStatus,
+};
 use belljar_egress::gateway::{TokenCount, UsageTotals};
 
 /// Closes the record of a run and makes its report.
@@ -34,6 +36,7 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
         gateway_errors,
         needed,
         usage,
+        counted,
         cost_micros,
         transcript,
         taped,
@@ -46,12 +49,15 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
     record_errors.extend(failures);
     denied.iter_mut().for_each(|one| one.redact(&redact));
     let spent = usage.map(|usage| spent(&usage, cost_micros.unwrap_or(0)));
+    let mut unrecorded = None;
     let directory = journal.map(|mut journal| {
         for refused in &denied {
             journal.emit(&Event::Notice { text: refused.sentence.clone() });
         }
-        let (directory, failed) = journal.finish(status(&outcome, &reached), spent);
-        record_errors.extend(failed.map(|error| format!("the record is not complete: {error}")));
+        let (directory, failed) =
+            journal.finish(status(&outcome, &reached), spent, counted.as_ref().and_then(model_usage));
+        unrecorded = failed.map(|error| redact.scrub(&error.to_string()));
+        record_errors.extend(unrecorded.iter().map(|why| format!("the record is not complete: {why}")));
         directory
     });
     drop(session);
@@ -63,6 +69,7 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
     Ok(Report {
         outcome: outcome?,
         directory,
+        unrecorded,
         record_errors,
         planted: dropped_files,
         findings,
@@ -127,6 +134,18 @@ fn status(outcome: &Result<CommandOutcome, RunError>, reached: &[ReachedLimit]) 
         }
         Err(error) => RunStatus::NotStarted { why: error.to_string() },
     }
+}
+
+/// The usage that the answers report, if every answer reports some.
+fn model_usage(totals: &UsageTotals) -> Option<ModelUsage> {
+    let tokens = totals.tokens();
+    let priced = totals.models.values().all(|model| model.unpriced == 0);
+    (totals.uncounted == 0).then(|| ModelUsage {
+        input_tokens: tokens.input,
+        cached_tokens: tokens.cache_read.saturating_add(tokens.cache_creation),
+        output_tokens: tokens.output,
+        cost_micros_usd: priced.then(|| totals.cost().micros()),
+    })
 }
 
 fn spent(usage: &UsageTotals, cost_micros: u64) -> Spent {

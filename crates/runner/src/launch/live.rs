@@ -12,7 +12,7 @@ use crate::environment::HostEnvironment;
 use crate::launch::engine::engine_places;
 use crate::session::conversation::ModelCalls;
 use crate::session::questions::Questions;
-use crate::session::supervise::{Ending, Watched, supervise, take_signals};
+use crate::session::supervise::{Ending, Watched, stop_requested, supervise, take_signals};
 use crate::store::journal::{self, Journal};
 use crate::tape::Taping;
 use belljar_contract::{
@@ -136,6 +136,10 @@ fn carry_out(
         None => None,
     };
     console.enter()?;
+    if let Some(signal) = stop_requested(&signals)? {
+        events.emit(&Event::Interrupted { signal });
+        return Ok(CommandOutcome::Ended(Ending::Stopped(signal)));
+    }
     match running.start()? {
         Beginning::Started => events.emit(&Event::CommandStarted { argv0: launch.guest.program.clone() }),
         Beginning::Failed { what, errno } => {
@@ -233,7 +237,8 @@ fn emit_ending(ending: Ending, kinds: &mut Vec<LimitKind>, events: &mut Events<'
             let text = "the egress services failed, and the sandbox was ended".to_owned();
             events.emit(&Event::Notice { text });
         }
-        Ending::Stopped(_) | Ending::Dismissed | Ending::Lost => {}
+        Ending::Stopped(signal) => events.emit(&Event::Interrupted { signal }),
+        Ending::Dismissed | Ending::Lost => {}
     }
 }
 

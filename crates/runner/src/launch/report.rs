@@ -44,7 +44,9 @@ pub struct Report {
     pub outcome: CommandOutcome,
     /// The directory of the run. Agents have one, and so has every command with egress services.
     pub directory: Option<AbsPath>,
-    /// Errors of recording and examining the run.
+    /// Why the record was not written to its end.
+    pub unrecorded: Option<String>,
+    /// Errors of recording and examining the run, among them `unrecorded`.
     pub record_errors: Vec<String>,
     /// Files that the run left in the project and that this machine would execute, and links out of the project.
     pub planted: Vec<Finding>,

@@ -63,6 +63,17 @@ pub fn take_signals() -> Result<Signals, SuperviseError> {
     ]))?)
 }
 
+/// The signal that asked belljar to stop before the command was started. Nothing is started then.
+pub(crate) fn stop_requested(signals: &Signals) -> Result<Option<i32>, SuperviseError> {
+    let stops = [Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw);
+    while let Some(signal) = signals.next()? {
+        if stops.contains(&signal) {
+            return Ok(Some(signal));
+        }
+    }
+    Ok(None)
+}
+
 /// A started command, with everything that its supervision needs.
 pub(crate) struct Watched<'a> {
     pub plan: &'a Plan,

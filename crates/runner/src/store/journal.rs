@@ -7,7 +7,7 @@ use crate::store::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh
 use crate::store::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
     AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, GuestUsage, LimitKind, MODEL_LOG_FORMAT, Metrics,
-    MountSource, Plan, RUN_FORMAT, RunHead, RunId, RunName, RunStatus,
+    ModelUsage, MountSource, Plan, RUN_FORMAT, RunHead, RunId, RunName, RunStatus,
 };
 use belljar_egress::model_log::ModelLog;
 use belljar_egress::tape::{Normaliser, Recorder};
@@ -200,7 +200,12 @@ impl Journal {
     }
 
     /// Records the end of the run; returns its directory, and the first error of writing.
-    pub fn finish(self, status: RunStatus, spent: Option<Spent>) -> (AbsPath, Option<WriteError>) {
+    pub fn finish(
+        self,
+        status: RunStatus,
+        spent: Option<Spent>,
+        usage: Option<ModelUsage>,
+    ) -> (AbsPath, Option<WriteError>) {
         let duration = self.elapsed_ms();
         let Self { writer, first_error, hole, used, .. } = self;
         let directory = writer.directory().clone();
@@ -218,6 +223,7 @@ impl Journal {
             cost_micros_usd: spent.map(|spent| spent.cost_micros),
             cpu_ms: used.map(|used| used.cpu_ms),
             peak_memory_bytes: used.map(|used| used.peak_memory_bytes),
+            usage,
         };
         let ended = writer.finish(duration, status, metrics);
         (directory, first_error.or(ended.err()))

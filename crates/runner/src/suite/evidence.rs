@@ -48,6 +48,7 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
     let mut seen = Vec::new();
     let (mut end, mut listing, mut egress_head, mut stopped_by, mut unknown) =
         (None, None, None, None, 0_u64);
+    let mut interrupted = false;
     for EventRecord { seq, offset_ms, event } in events {
         match event {
             Logged::Known(Event::Seen { what }) => seen.push(Seen { seq, offset_ms, what: *what }),
@@ -55,6 +56,7 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
             Logged::Known(Event::FilesListed { listing: digest }) => listing = Some(digest),
             Logged::Known(Event::EgressLogged { head }) => egress_head = Some(head),
             Logged::Known(Event::LimitReached { limit }) => stopped_by = Some(limit),
+            Logged::Known(Event::Interrupted { signal: _ }) => interrupted = true,
             Logged::Known(_) => {}
             Logged::Unread(_) => unknown += 1,
         }
@@ -63,6 +65,7 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
         (Completeness::Complete, _) if unknown > 0 => {
             Whole::No { why: format!("{unknown} events were written by a newer belljar") }
         }
+        (Completeness::Complete, _) if interrupted => Whole::Interrupted,
         (Completeness::Complete, Some(end)) if end.unread > 0 => {
             Whole::No { why: format!("{} lines of the agent could not be read or kept", end.unread) }
         }

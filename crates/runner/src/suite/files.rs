@@ -1,5 +1,6 @@
 //! The files of a workspace, before the agent began and after it ended.
 
+use super::Stage;
 use belljar_contract::{AbsPath, Digest, FileKind, FileSeen, FilesSeen};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,6 +27,7 @@ pub struct FilesWatch {
     root: AbsPath,
     visible: Vec<String>,
     read_only: Vec<String>,
+    lasting: Vec<String>,
     before: Tree,
 }
 
@@ -38,14 +40,16 @@ struct Tree {
 impl FilesWatch {
     /// Lists the workspace as it is now.
     #[must_use]
-    pub fn begin(root: AbsPath, visible: Vec<String>, read_only: Vec<String>) -> Self {
+    pub fn begin(stage: &Stage) -> Self {
+        let root = stage.workspace().clone();
         let before = tree(root.as_path(), &mut |_, _| KeepContent::No);
-        Self { root, visible, read_only, before }
+        let (visible, read_only) = (stage.visible.clone(), stage.read_only.clone());
+        Self { root, visible, read_only, lasting: stage.lasting.clone(), before }
     }
 
     /// Lists it again. Contents of new or changed files are kept, within the limits.
     pub(crate) fn end(self) -> FilesSeen {
-        let Self { root, visible, read_only, before } = self;
+        let Self { root, visible, read_only, lasting, before } = self;
         let mut left = KEPT_IN_ALL;
         let after = tree(root.as_path(), &mut |_, bytes| {
             if bytes > KEPT || bytes > left {
@@ -56,7 +60,7 @@ impl FilesWatch {
         });
         let mut unread = before.unread;
         unread.extend(after.unread);
-        FilesSeen { before: before.files, after: after.files, visible, read_only, unread }
+        FilesSeen { before: before.files, after: after.files, visible, read_only, lasting, unread }
     }
 }
 

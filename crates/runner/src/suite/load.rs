@@ -4,6 +4,7 @@
 use super::requests::{HostsFrom, TrialUse};
 use super::scope::{self, Permit, Reading, Scope};
 use crate::environment::HostEnvironment;
+use crate::git::Untracked;
 use crate::plan::planned::PlanningError;
 use belljar_contract::{
     AbsPath, Diagnostic, Harness, HarnessProfile, LibraryName, PathUse, SandboxChoice, Sources, Usd, Wishes,
@@ -89,6 +90,8 @@ pub struct Trial {
     pub found: NamedFiles,
     /// The limit on the model's cost, which only the command line can set.
     pub cost: Option<Usd>,
+    /// Whether files of skills and plugins that git does not track are staged, which only the command line can set.
+    pub untracked: Untracked,
     /// The files that belong to the suite.
     pub scope: Scope,
     /// Every file and directory that the files name, as they name it.
@@ -102,6 +105,8 @@ pub struct Trial {
 pub struct NamedFiles {
     /// Directories to work with, and whether they may be changed.
     pub directories: Vec<(AbsPath, super::stage::DirectoryAccess)>,
+    /// Projects that can be read, by their identifiers.
+    pub projects: Vec<(String, AbsPath)>,
     /// Files that the user provides.
     pub uploads: Vec<AbsPath>,
     /// Skills by their names.
@@ -143,10 +148,33 @@ pub fn load_scenario(
     let (found, named) = find(environment, &session, (&beside, &reading))?;
     trial.named.extend(named);
     trial.named.extend(reading.permitted());
-    Trial { session, found, ..trial }.bounded()
+    let trial = Trial { session, found, ..trial };
+    trial.has_its_skills()?;
+    trial.bounded()
 }
 
 impl Trial {
+    /// A scenario about a skill that the agent does not get would test something else.
+    fn has_its_skills(&self) -> Result<(), LoadError> {
+        let mut known: Vec<String> = self.found.skills.iter().map(|(name, _)| name.to_string()).collect();
+        for (plugin, path) in &self.found.plugins {
+            known.push(plugin.to_string());
+            let entries = fs::read_dir(path.child("skills")).into_iter().flatten().flatten();
+            for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
+                known.extend([format!("{plugin}:{name}"), name]);
+            }
+        }
+        match self.scenario.skills.iter().find(|skill| !known.contains(skill)) {
+            None => Ok(()),
+            Some(missing) => {
+                known.sort();
+                Err(LoadError::Unfit(format!(
+                    "`skills` names `{missing}`, which the session does not have; there are {known:?}"
+                )))
+            }
+        }
+    }
+
     /// The trial, unless it asks for more than a user can review.
     pub(super) fn bounded(self) -> Result<Self, LoadError> {
         let count = self.wishes(&SandboxChoice::default(), TrialUse::Run).list().len();
@@ -187,6 +215,7 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
         rules.zip(checks)
     })?;
     let ScenarioFile { scenario, document, warnings } = file;
+    let checks = checks.requiring(scenario.requires_capabilities.iter().map(ToString::to_string).collect());
     let reported: Vec<_> = warnings.into_iter().map(|one| (document.sources(), one)).collect();
     let (session, found) = (Session::default(), NamedFiles::default());
     Ok(Trial {
@@ -198,6 +227,7 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
         warnings: reported,
         found,
         cost: None,
+        untracked: Untracked::LeftOut,
         scope,
         named: Vec::new(),
         hosts_from: HostsFrom::Session,
@@ -233,7 +263,9 @@ pub(super) fn find(
         found.directories.push((path, super::stage::DirectoryAccess::of(directory.mode)));
     }
     for project in &session.projects {
-        named.push((PathUse::Project, resolve(&project.from)?));
+        let path = resolve(&project.from)?;
+        named.push((PathUse::Project, path.clone()));
+        found.projects.push((project.uuid.clone(), path));
     }
     for upload in &session.uploads {
         let path = resolve(upload)?;

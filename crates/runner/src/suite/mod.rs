@@ -9,6 +9,8 @@ mod deciders;
 mod discover;
 mod evidence;
 mod files;
+#[cfg(test)]
+mod keys_tests;
 mod load;
 mod originals;
 mod rehearsal;
@@ -20,11 +22,13 @@ pub(crate) mod stage;
 mod subject;
 mod trial;
 
-use crate::launch::{CommandOutcome, LaunchFacts, Model, RunRequest, Stdio, run};
+pub use crate::git::Untracked;
+use crate::launch::{CommandOutcome, LaunchFacts, Model, Report, RunRequest, Stdio, run};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planned::Planned;
 use crate::plan::planner::Planner;
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders, ExternalDecider};
+use crate::session::supervise::Ending;
 use crate::store::names::fresh_run_id;
 use crate::tape::{RecordedAnswers, TapeFacts};
 use belljar_contract::{
@@ -52,8 +56,8 @@ pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_sc
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 pub use requests::{Consent, HostsFrom, TrialUse};
 pub use schedule::{
-    EndSignals, InTurn, Job, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_in_turn,
-    run_suite,
+    EndSignals, InTurn, Job, SuiteEnd, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input,
+    run_in_turn, run_suite,
 };
 pub(crate) use scope::really;
 pub use scope::{Permit, Scope};
@@ -92,24 +96,33 @@ impl Trial {
         for (path, access) in &self.found.directories {
             stage.add_directory((path, &permitted), *access)?;
         }
+        for (uuid, path) in &self.found.projects {
+            stage.project(uuid, (path, &permitted))?;
+        }
         for path in &self.found.uploads {
             stage.upload((path, &permitted))?;
         }
         let user = environment.git_files();
-        let library = |family, list: &[(_, AbsPath)]| {
+        let mut left_out = Vec::new();
+        let mut library = |family, list: &[(_, AbsPath)]| {
             let one = |(name, path): &(_, AbsPath)| {
-                Ok((Clone::clone(name), stage.library((family, name), (path, &permitted), &user)?))
+                let which = (&user, self.untracked);
+                let (staged, without) = stage.library((family, name), (path, &permitted), which)?;
+                left_out.extend(without.into_iter().map(|file| format!("{name}/{}", file.display())));
+                Ok((Clone::clone(name), staged))
             };
             list.iter().map(one).collect::<Result<Vec<_>, StageError>>()
         };
+        let (skills, plugins) =
+            (library("skills", &self.found.skills)?, library("plugins", &self.found.plugins)?);
         let staged = Staged {
             read_only: stage
                 .read_only
                 .iter()
                 .map(|name| (stage.workspace().child(name), name.clone()))
                 .collect(),
-            skills: library("skills", &self.found.skills)?,
-            plugins: library("plugins", &self.found.plugins)?,
+            skills,
+            plugins,
             mcp: self.found.servers.clone(),
             backend: Some(sandbox.backend.map_or_else(|| self.backend(), Ok)?),
             image: sandbox.image.clone(),
@@ -120,6 +133,7 @@ impl Trial {
             cost: self.cost,
             variables: Harnesses::built_in().usual().tune(&tuning(&self.session)).variables,
         };
+        stage.left_out = left_out;
         let text = agent_under_test(&self.scenario, &self.session, &staged)?;
         let planned =
             Planner::plan_stage(environment, (stage.path(), stage.workspace()), text).map_err(Box::new)?;
@@ -166,8 +180,9 @@ impl Trial {
             None => Ok(None),
         };
         let notice = notice.map_err(TrialError::Unsupported)?;
-        let files =
-            FilesWatch::begin(stage.workspace().clone(), stage.visible.clone(), stage.read_only.clone());
+        let notices: Vec<String> = notice.into_iter().chain(stage.left_out_line()).collect();
+        let notice = (!notices.is_empty()).then(|| notices.join("; "));
+        let files = FilesWatch::begin(&stage);
         let talk = ConversationRequest {
             config: MachineConfig { skills: skill_places(plan), ..MachineConfig::default() },
             messages: vec![self.scenario.prompt.clone()],
@@ -206,6 +221,7 @@ impl Trial {
             return Err(TrialError::NotExecuted { what: what.clone() });
         }
         let Some(directory) = report.directory.clone() else { return Err(TrialError::NoRecord) };
+        own_failure(&report, &directory)?;
         if keep == Keep::Workspace {
             stage.keep_workspace(&directory.child("workspace"))?;
         }
@@ -282,6 +298,27 @@ fn recorded_answers(model: &Model) -> Option<RecordedAnswers> {
     match model {
         Model::Replay(replay) => Some(replay.answers()),
         Model::Absent | Model::Live | Model::Script(_) => None,
+    }
+}
+
+/// What failed of belljar itself during the run. How the agent ended says nothing about it then.
+fn own_failure(report: &Report, directory: &AbsPath) -> Result<(), TrialError> {
+    let lost = |what| Err(TrialError::Lost { what, directory: directory.clone() });
+    if let Some(why) = &report.unrecorded {
+        return Err(TrialError::Unrecorded { directory: directory.clone(), why: why.clone() });
+    }
+    match &report.outcome {
+        CommandOutcome::Ended(Ending::Unguarded) => {
+            lost("the egress services failed, and the sandbox was ended")
+        }
+        // A memory limit may end the whole sandbox.
+        CommandOutcome::Ended(Ending::Lost) if report.reached.is_empty() => {
+            lost("the sandbox ended without a report from inside")
+        }
+        CommandOutcome::Ended(
+            Ending::Own(_) | Ending::TimeLimit(_) | Ending::Dismissed | Ending::Stopped(_) | Ending::Lost,
+        )
+        | CommandOutcome::NotExecuted { .. } => Ok(()),
     }
 }
 

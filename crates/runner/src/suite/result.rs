@@ -2,7 +2,7 @@
 
 use super::load::Trial;
 use super::schedule::WorkerOutcome;
-use super::{TrialError, Tried};
+use super::{StageError, TrialError, Tried};
 use crate::launch::RunError;
 use belljar_contract::{Conclusion, ErrorText, ExitCode, ScenarioResult, SuiteResults};
 use belljar_report::decisive_moment;
@@ -45,17 +45,31 @@ impl TrialError {
         match self {
             Self::Unsupported(_) => ExitCode::Unsupported,
             Self::Run(error) => run_exit(error),
-            Self::Stage(_)
-            | Self::Staged(_)
-            | Self::Argument(_)
-            | Self::Planning(_)
-            | Self::NotAgreed { .. } => ExitCode::Invalid,
+            Self::Stage(error) => stage_exit(error),
+            Self::Staged(_) | Self::Argument(_) | Self::Planning(_) | Self::NotAgreed { .. } => {
+                ExitCode::Invalid
+            }
             Self::NotExecuted { .. } => ExitCode::AgentFailed,
-            Self::Record(_) | Self::NoRecord => ExitCode::Unverified,
+            Self::Record(_) | Self::NoRecord | Self::Unrecorded { .. } | Self::Lost { .. } => {
+                ExitCode::LaunchFailed
+            }
         }
     }
 }
 
+/// What the files name may be missing; copying it is belljar's own work.
+fn stage_exit(error: &StageError) -> ExitCode {
+    match error {
+        StageError::Place(_) | StageError::Copy { .. } | StageError::Make { .. } => ExitCode::LaunchFailed,
+        StageError::Source { .. }
+        | StageError::Shared { .. }
+        | StageError::Taken { .. }
+        | StageError::Replaced { .. }
+        | StageError::Name { .. } => ExitCode::Invalid,
+    }
+}
+
+/// The agent has not run, so none of these is its failure.
 fn run_exit(error: &RunError) -> ExitCode {
     match error {
         RunError::Unmet(_) => ExitCode::Unsupported,
@@ -71,7 +85,7 @@ fn run_exit(error: &RunError) -> ExitCode {
         | RunError::UnrecordedConversation
         | RunError::EgressServices(_)
         | RunError::TapeKey(_)
-        | RunError::Supervise(_) => ExitCode::AgentFailed,
+        | RunError::Supervise(_) => ExitCode::LaunchFailed,
     }
 }
 
@@ -90,8 +104,10 @@ impl WorkerOutcome {
     /// The result that a worker printed, or why there is none.
     #[must_use]
     pub fn result(self, name: &str) -> ScenarioResult {
-        let Self { status, output, complaints, duration } = self;
-        let exit = status.and_then(ExitCode::from_status).unwrap_or(ExitCode::AgentFailed);
+        let Self { status, output, complaints, duration, interrupted } = self;
+        // A worker without a status of belljar's own was killed, or could not be started properly.
+        let lost = if interrupted { ExitCode::Interrupted } else { ExitCode::LaunchFailed };
+        let exit = status.and_then(ExitCode::from_status).unwrap_or(lost);
         // A worker that printed an error, no result, or one that contradicts its status has not passed.
         let not_run = if exit == ExitCode::Passed { ExitCode::Bug } else { exit };
         let envelope = serde_json::from_slice::<WorkerEnvelope>(&output).ok();
@@ -122,7 +138,23 @@ mod tests {
 
     fn outcome(status: Option<i32>, output: &str) -> ScenarioResult {
         let (output, complaints) = (output.as_bytes().to_vec(), "it broke".to_owned());
-        WorkerOutcome { status, output, complaints, duration: Duration::from_millis(7) }.result("a.yaml")
+        let duration = Duration::from_millis(7);
+        WorkerOutcome { status, output, complaints, duration, interrupted: false }.result("a.yaml")
+    }
+
+    #[test]
+    fn a_worker_that_the_suite_ended_was_interrupted() {
+        for (status, interrupted, expected) in [
+            (None, true, ExitCode::Interrupted),
+            (Some(130), true, ExitCode::Interrupted),
+            (None, false, ExitCode::LaunchFailed),
+            // One that had ended by itself before.
+            (Some(2), true, ExitCode::Invalid),
+        ] {
+            let (output, complaints, duration) = (Vec::new(), String::new(), Duration::ZERO);
+            let outcome = WorkerOutcome { status, output, complaints, duration, interrupted };
+            assert_eq!(outcome.result("a.yaml").exit_code, expected.code(), "{status:?} {interrupted}");
+        }
     }
 
     #[test]
@@ -132,7 +164,7 @@ mod tests {
             (Some(0), "{}", ExitCode::Bug),
             (Some(0), r#"{"data": {"results": [], "passed": 0, "failed": 0}}"#, ExitCode::Bug),
             (Some(1), "not JSON", ExitCode::Failed),
-            (None, "", ExitCode::AgentFailed),
+            (None, "", ExitCode::LaunchFailed),
             (Some(2), r#"{"data": null, "error": {"message": "bad file"}}"#, ExitCode::Invalid),
             (Some(2), r#"{"data": {"wishes": []}, "error": {"message": "not agreed"}}"#, ExitCode::Invalid),
             (Some(0), r#"{"data": null, "error": {"message": "bad file"}}"#, ExitCode::Bug),
@@ -150,6 +182,6 @@ mod tests {
         let text = serde_json::json!({"data": SuiteResults::new(vec![passed])}).to_string();
         assert!(outcome(Some(0), &text).passed());
         assert_eq!(outcome(Some(1), &text).exit_code, 1);
-        assert_eq!(outcome(None, &text).exit_code, ExitCode::AgentFailed.code());
+        assert_eq!(outcome(None, &text).exit_code, ExitCode::LaunchFailed.code());
     }
 }

@@ -4,7 +4,7 @@
 //! A worker ends when its standard input is closed, so that none outlives this process, however it ends.
 
 use crate::session::supervise::{SuperviseError, take_signals};
-use belljar_contract::ExitCode;
+use belljar_contract::{ExitCode, ScenarioResult, SuiteResults};
 use belljar_sys::signal::Signals;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -66,6 +66,29 @@ pub struct WorkerOutcome {
     pub complaints: String,
     /// How long it took.
     pub duration: Duration,
+    /// Whether the suite had been asked to end before the worker did.
+    pub interrupted: bool,
+}
+
+/// How a suite ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SuiteEnd {
+    /// The number of trials that were not started.
+    pub not_started: usize,
+    /// Whether a signal ended it.
+    pub interrupted: bool,
+}
+
+impl SuiteEnd {
+    /// The results of a suite that ended like this.
+    #[must_use]
+    pub fn results(self, results: Vec<ScenarioResult>) -> SuiteResults {
+        let Self { not_started, interrupted } = self;
+        let mut suite = SuiteResults::new(results);
+        suite.not_started = not_started;
+        suite.interrupted |= interrupted;
+        suite
+    }
 }
 
 /// Why a suite could not be run.
@@ -89,17 +112,19 @@ struct Worker {
     _input: Option<std::process::ChildStdin>,
 }
 
-/// Runs all trials and reports events as they happen. Returns the number of trials that were not started.
+/// Runs all trials and reports events as they happen. A signal that would end belljar ends the running trials, and no
+/// other is started.
 ///
 /// # Errors
 /// If signals cannot be handled or no worker can be started.
-pub fn run_suite(request: &SuiteRequest, report: &mut dyn FnMut(SuiteNews)) -> Result<usize, SuiteError> {
+pub fn run_suite(request: &SuiteRequest, report: &mut dyn FnMut(SuiteNews)) -> Result<SuiteEnd, SuiteError> {
     let (sender, messages) = channel();
     watch_signals(&sender)?;
     let mut waiting = request.jobs.iter().enumerate();
     let mut running: BTreeMap<usize, Worker> = BTreeMap::new();
     let mut begun = 0;
     let mut open = true;
+    let mut interrupted = false;
     loop {
         while open && running.len() < request.at_once.max(1) {
             let Some((job, wanted)) = waiting.next() else { break };
@@ -108,17 +133,18 @@ pub fn run_suite(request: &SuiteRequest, report: &mut dyn FnMut(SuiteNews)) -> R
             report(SuiteNews::Began { job });
         }
         if running.is_empty() {
-            return Ok(request.jobs.len() - begun);
+            return Ok(SuiteEnd { not_started: request.jobs.len() - begun, interrupted });
         }
         match next(&messages) {
             None => report(SuiteNews::Tick),
-            Some(Message::Ended { job, outcome }) => {
+            Some(Message::Ended { job, mut outcome }) => {
                 running.remove(&job);
+                outcome.interrupted = interrupted;
                 open &= !(request.fail_fast && outcome.status != Some(0));
                 report(SuiteNews::Ended { job, outcome });
             }
             Some(Message::Signal) => {
-                open = false;
+                (open, interrupted) = (false, true);
                 report(SuiteNews::Stopping);
                 for worker in running.values() {
                     // A worker that has just ended needs no signal.
@@ -172,6 +198,7 @@ fn follow(mut child: Child, began: Instant) -> WorkerOutcome {
         output,
         complaints: String::from_utf8_lossy(&complaints).into_owned(),
         duration: began.elapsed(),
+        interrupted: false,
     }
 }
 

@@ -2,7 +2,7 @@
 //! that are tested, made anew for each run. The originals are never mounted: the agent can change copies only.
 
 use super::originals::{Original, Permitted};
-use crate::git::{Shared, SharedError, UserFiles, shared_files};
+use crate::git::{Shared, SharedError, Untracked, UserFiles, shared_files};
 use crate::store::locks::{self, Lock};
 use crate::store::runtime::{RunDirectory, RuntimeDirectory, RuntimeError, make_private};
 use crate::tape::tree;
@@ -16,12 +16,14 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The directory for results.
 pub const OUTPUTS: &str = "outputs";
 /// The directory for files that the user provides.
 pub const UPLOADS: &str = "uploads";
+/// The directory for projects that the agent can read.
+pub const PROJECTS: &str = ".projects";
 
 /// Why a stage could not be created. No part of it is left.
 #[derive(Debug, thiserror::Error)]
@@ -98,9 +100,33 @@ pub struct Stage {
     pub visible: Vec<String>,
     /// Directories below the workspace that the agent may not change.
     pub read_only: Vec<String>,
+    /// Directories below the workspace in which the agent may not delete the files that it was given.
+    pub lasting: Vec<String>,
+    /// Files of skills and plugins that are not tracked by git and were not staged.
+    pub left_out: Vec<String>,
 }
 
+/// The most files that a line names.
+const NAMED_FILES: usize = 5;
+
 impl Stage {
+    /// A line about the files that were not staged, if there are any.
+    #[must_use]
+    pub fn left_out_line(&self) -> Option<String> {
+        if self.left_out.is_empty() {
+            return None;
+        }
+        let names: Vec<&str> = self.left_out.iter().take(NAMED_FILES).map(String::as_str).collect();
+        let more = match self.left_out.len().saturating_sub(NAMED_FILES) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!(
+            "not staged, because not tracked by git: {}{more} (`git add` them, or pass `--include-untracked`)",
+            names.join(", ")
+        ))
+    }
+
     /// An empty stage.
     ///
     /// # Errors
@@ -140,7 +166,8 @@ impl Stage {
         fs::create_dir_all(&outputs).map_err(|cause| StageError::Make { path: outputs, cause })?;
         let taken = BTreeSet::from([OUTPUTS.to_owned(), UPLOADS.to_owned()]);
         let visible = vec![OUTPUTS.to_owned()];
-        Ok(Self { place, workspace, was_there, taken, visible, read_only: Vec::new() })
+        let (read_only, lasting, left_out) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { place, workspace, was_there, taken, visible, read_only, lasting, left_out })
     }
 
     /// Whether an earlier part of the conversation used it.
@@ -192,11 +219,32 @@ impl Stage {
             copy_directory(&Original::open("the directory", (from, permitted))?, &to)?;
         }
         match access {
-            DirectoryAccess::ReadWrite => {}
+            DirectoryAccess::ReadWrite => self.lasting.push(name.clone()),
+            DirectoryAccess::ReadWriteDelete => {}
             DirectoryAccess::ReadOnly => self.read_only.push(name.clone()),
         }
         self.visible.push(name.clone());
         Ok(name)
+    }
+
+    /// Adds a project that the agent can read, below its identifier.
+    ///
+    /// # Errors
+    /// If it is not a directory, or cannot be copied.
+    pub fn project(
+        &mut self,
+        uuid: &str,
+        (from, permitted): (&AbsPath, Permitted<'_>),
+    ) -> Result<(), StageError> {
+        let projects = self.workspace.child(PROJECTS);
+        is_directory(&projects)?;
+        fs::create_dir_all(&projects).map_err(|cause| StageError::Make { path: projects.clone(), cause })?;
+        let to = projects.child(uuid);
+        if !(is_directory(&to)? && self.was_there) {
+            copy_directory(&Original::open("the project", (from, permitted))?, &to)?;
+        }
+        self.read_only.push(format!("{PROJECTS}/{uuid}"));
+        Ok(())
     }
 
     /// Adds a file or directory that the user provides.
@@ -232,7 +280,7 @@ impl Stage {
     }
 
     /// Adds a skill or a plugin under its name. Of a directory in a repository, only the files that git would share are
-    /// copied: a file that others do not have must not make a test pass.
+    /// copied: a file that others do not have must not make a test pass. Returns the files that were left out as well.
     ///
     /// # Errors
     /// If it cannot be copied.
@@ -240,24 +288,27 @@ impl Stage {
         &self,
         (family, name): (&str, &LibraryName),
         (from, permitted): (&AbsPath, Permitted<'_>),
-        user: &UserFiles,
-    ) -> Result<AbsPath, StageError> {
+        (user, untracked): (&UserFiles, Untracked),
+    ) -> Result<(AbsPath, Vec<PathBuf>), StageError> {
         let place = self.path().child(family);
         fs::create_dir_all(&place).map_err(|cause| StageError::Make { path: place.clone(), cause })?;
         let to = place.child(name.as_str());
         let made = |cause| StageError::Make { path: from.clone(), cause };
         let original = Original::open("the directory", (from, permitted))?;
-        let shared = shared_files(&original.real, user);
+        let shared = shared_files(&original.real, user, untracked);
         match shared.map_err(|cause| StageError::Shared { path: from.clone(), cause })? {
-            Shared::Everything => copy_directory(&original, &to)?,
-            Shared::Files(files) => {
+            Shared::Everything => {
+                copy_directory(&original, &to)?;
+                Ok((to, Vec::new()))
+            }
+            Shared::Files { files, left_out } => {
                 let source = Directory::open(&original.place()).map_err(|cause| made(cause.into()))?;
                 for file in files {
                     copy_one(&source, &file, &to).map_err(made)?;
                 }
+                Ok((to, left_out))
             }
         }
-        Ok(to)
     }
 }
 
@@ -270,10 +321,10 @@ pub(crate) fn library_digest(
     user: &UserFiles,
 ) -> Result<Digest, StageError> {
     let original = Original::open("the directory", (from, permitted))?;
-    let shared = shared_files(&original.real, user);
+    let shared = shared_files(&original.real, user, Untracked::LeftOut);
     Ok(match shared.map_err(|cause| StageError::Shared { path: from.clone(), cause })? {
         Shared::Everything => tree(&original.place(), None),
-        Shared::Files(files) => {
+        Shared::Files { files, left_out: _ } => {
             let names = files.iter().map(|file| file.to_string_lossy().into_owned()).collect();
             tree(&original.place(), Some(&names))
         }
@@ -306,16 +357,19 @@ fn copy_directory(from: &Original, to: &AbsPath) -> Result<(), StageError> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryAccess {
     ReadOnly,
+    /// It may not delete files that it was given. The copy does not prevent it; the verdict shows it.
     ReadWrite,
+    ReadWriteDelete,
 }
 
 impl DirectoryAccess {
-    /// The access for a session's `mode`. Deleting needs no separate permission: only copies are deleted.
+    /// The access for a session's `mode`.
     #[must_use]
     pub const fn of(mode: FolderMode) -> Self {
         match mode {
             FolderMode::Read => Self::ReadOnly,
-            FolderMode::ReadWrite | FolderMode::ReadWriteDelete => Self::ReadWrite,
+            FolderMode::ReadWrite => Self::ReadWrite,
+            FolderMode::ReadWriteDelete => Self::ReadWriteDelete,
         }
     }
 }

@@ -7,6 +7,7 @@ use super::requests::HostsFrom;
 use super::scope::{Permit, Reading, Scope};
 use super::stage::DirectoryAccess;
 use crate::environment::HostEnvironment;
+use crate::git::Untracked;
 use belljar_contract::{AbsPath, HostPattern, Lane, LibraryName, PathUse};
 use belljar_plan::{PathText, PluginReference, Scenario, Session, SessionReference, parse_marketplace};
 use belljar_verdict::Checks;
@@ -87,13 +88,13 @@ pub fn load_subject(
         named.extend(plugin_paths(path));
     }
     let mut found = NamedFiles { skills: own_skills, uploads, ..found };
-    found.directories = directories.into_iter().map(|path| (path, DirectoryAccess::ReadWrite)).collect();
+    found.directories =
+        directories.into_iter().map(|path| (path, DirectoryAccess::ReadWriteDelete)).collect();
     for path in own_plugins {
         found.plugins.push((plugin_name(&path, &reading)?, path));
     }
     let scenario = Scenario {
         name,
-        baseline: None,
         session: SessionReference::Inline,
         fidelity: None,
         lane: Lane::Local,
@@ -102,7 +103,6 @@ pub fn load_subject(
         on_unanswered: None,
         skills: Vec::new(),
         requires_capabilities: Vec::new(),
-        allow_host_writes: false,
     };
     let checks = Checks::none(Lane::Local);
     named.extend(reading.permitted());
@@ -115,6 +115,7 @@ pub fn load_subject(
         warnings: Vec::new(),
         found,
         cost: None,
+        untracked: Untracked::LeftOut,
         scope,
         named,
         hosts_from: HostsFrom::CommandLine,

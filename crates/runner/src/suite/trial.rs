@@ -34,6 +34,12 @@ pub enum TrialError {
     Record(#[from] ReadError),
     #[error("the run left no record")]
     NoRecord,
+    /// belljar could not write the record to its end.
+    #[error("the record in `{directory}` is not complete: {why}")]
+    Unrecorded { directory: AbsPath, why: String },
+    /// The sandbox or its services failed during the run.
+    #[error("{what}; the run until then is recorded in `{directory}`")]
+    Lost { what: &'static str, directory: AbsPath },
     #[error("an argument contains a NUL byte")]
     Argument(#[from] OsTextError),
     /// The scenario needs something that this belljar does not support.

@@ -194,6 +194,7 @@ fn files(cassette: &Cassette) -> Option<FilesSeen> {
         after: after.collect(),
         visible,
         read_only: Vec::new(),
+        lasting: Vec::new(),
         unread,
     })
 }

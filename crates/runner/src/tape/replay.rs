@@ -248,7 +248,7 @@ fn drifted(report: &ReplayReport, judgement: &Judgement, on_drift: OnDrift) -> O
         };
     }
     let was_ended = match judgement.conclusion {
-        Conclusion::AgentFailed | Conclusion::BudgetReached => true,
+        Conclusion::AgentFailed | Conclusion::BudgetReached | Conclusion::Interrupted => true,
         Conclusion::Passed | Conclusion::Failed | Conclusion::Unverified | Conclusion::Drifted => {
             judgement.signals.iter().any(|signal| signal.code == "unanswered")
         }

@@ -386,6 +386,16 @@ fn a_refused_call_puts_no_skill_to_use() {
         let outputs = machine.on_frame(frame(json!({"type": "user", "message": {"content": content}})));
         assert_eq!(outputs.len(), if is_error { 1 } else { 2 }, "{outputs:?}");
     }
+    // A script that failed ran; one that was refused did not.
+    for (call, text, activated) in [("c3", "Exit code 3\nno", true), ("c4", "denied by the user", false)] {
+        let input = json!({"command": "sh /s/notes/run.sh"});
+        let content = json!([{"type": "tool_use", "id": call, "name": "Bash", "input": input}]);
+        machine.on_frame(frame(json!({"type": "assistant", "message": {"content": content}})));
+        let content =
+            json!([{"type": "tool_result", "tool_use_id": call, "is_error": true, "content": text}]);
+        let outputs = machine.on_frame(frame(json!({"type": "user", "message": {"content": content}})));
+        assert_eq!(outputs.len(), if activated { 2 } else { 1 }, "{outputs:?}");
+    }
     let stray = json!([{"type": "tool_result", "tool_use_id": "c2", "content": "x"}]);
     let outputs = machine.on_frame(frame(json!({"type": "user", "message": {"content": stray}})));
     assert!(matches!(outputs[0], Output::Observe(Observation::Flawed(ProtocolFlaw::StrayResult { .. }))));

@@ -21,7 +21,7 @@ impl SkillPlace {
     }
 }
 
-/// The skills that a call would put to use if it succeeds.
+/// The skills that a call would put to use if it is carried out.
 pub(super) fn uses(places: &[SkillPlace], tool: &str, input: &Map<String, Value>) -> Vec<(String, SkillWay)> {
     let text = |key: &str| input.get(key).and_then(Value::as_str).unwrap_or_default();
     match tool {

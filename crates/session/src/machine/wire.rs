@@ -129,8 +129,9 @@ impl Machine {
             by: by.clone(),
             call: Some(call.clone()),
         });
-        // A call that was refused or failed put nothing to use.
-        let activated: Vec<Observation> = activated.filter(|_| !is_error).collect();
+        // A call that was refused put nothing to use. A command that failed ran: the agent reports its status.
+        let ran = !is_error || (tool.as_deref() == Some("Bash") && text.starts_with("Exit code "));
+        let activated: Vec<Observation> = activated.filter(|_| ran).collect();
         out.push(Output::Observe(Observation::ToolReturned { by, call, tool, text, is_error }));
         out.extend(activated.into_iter().map(Output::Observe));
     }

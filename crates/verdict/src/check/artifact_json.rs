@@ -48,14 +48,20 @@ impl Check for ArtifactJson {
         };
         let document: Value = match serde_json::from_slice(body) {
             Ok(document) => document,
-            Err(error) => return Finding::fail(format!("{artifact} is not JSON: {error}")).shown(&note),
+            Err(error) => {
+                let finding = Finding::fail(format!("{artifact} is not JSON: {error}")).shown(&note);
+                return run.unless_cut_short(finding);
+            }
         };
         let path = path.as_deref().unwrap_or_default();
-        let fail = |message: String| Finding::fail(message).shown(&note);
+        let fail = |message: String| run.unless_cut_short(Finding::fail(message).shown(&note));
         let value = match (step_to(&document, path), absent) {
             (Err(step), _) => return fail(format!("`{step}` of `{path}` is not there")),
             (Ok(None), None) => return fail(format!("`{path}` is not there")),
-            (Ok(None), Some(Yes)) => return Finding::pass(format!("`{path}` is not there")).shown(&note),
+            (Ok(None), Some(Yes)) => {
+                let finding = Finding::pass(format!("`{path}` is not there")).shown(&note);
+                return run.unless_cut_short(finding);
+            }
             (Ok(Some(value)), Some(Yes)) => return fail(format!("`{path}` is {}", line(value))),
             (Ok(Some(value)), None) => value,
         };

@@ -41,12 +41,13 @@ impl Check for ArtifactText {
         };
         let text = String::from_utf8_lossy(body);
         let fail = |message: String| Finding::fail(message).shown(&note);
+        let lacks = |message: String| run.unless_cut_short(fail(message));
         let wanted = contains.iter().flat_map(|texts| &texts.0);
         if let Some(missing) = wanted.into_iter().find(|wanted| !text.contains(&wanted.0)) {
-            return fail(format!("{artifact} does not hold {:?}", excerpt(&missing.0)));
+            return lacks(format!("{artifact} does not hold {:?}", excerpt(&missing.0)));
         }
         if matches.as_ref().is_some_and(|pattern| !pattern.is_match(&text)) {
-            return fail(format!("{artifact} does not match"));
+            return lacks(format!("{artifact} does not match"));
         }
         let unwanted = not_contains.iter().flat_map(|texts| &texts.0);
         if let Some(found) = unwanted.into_iter().find(|unwanted| text.contains(&unwanted.0)) {
@@ -61,7 +62,8 @@ impl Check for ArtifactText {
                 "{artifact} is not all text, so nothing can be said not to be in it"
             ));
         }
-        Finding::pass(format!("{artifact} holds what it should")).shown(&note)
+        let pass = Finding::pass(format!("{artifact} holds what it should")).shown(&note);
+        if negative { run.unless_cut_short(pass) } else { pass }
     }
 
     fn misuse(&self) -> Option<String> {

@@ -9,11 +9,13 @@ use belljar_contract::Observation;
 pub(super) const KEYS: &[Key] = &[Cost::KEY, Tokens::KEY, Turns::KEY, Memory::KEY];
 
 check! {
-    /// The run cost at most so many US dollars, as the gateway counted.
+    /// The run cost at most so many US dollars, as the gateway counted. For a script or a replay: what the usage that the
+    /// answers report would cost.
     Cost(Budgets, "max_cost_usd"): Decimal
 }
 check! {
-    /// The model read and wrote at most so many tokens, as the gateway counted; those from its cache do not count.
+    /// The model read and wrote at most so many tokens, as its answers report, also those of a script or a tape; tokens of
+    /// its cache do not count.
     Tokens(Budgets, "max_tokens"): Count
 }
 check! {
@@ -25,20 +27,27 @@ check! {
     Memory(Budgets, "max_peak_rss_bytes"): Count
 }
 
-fn within(measured: u64, most: u64, message: String) -> Finding {
-    let finding = if measured <= most { Finding::pass(message) } else { Finding::fail(message) };
-    finding.shown("the meter of the run")
+/// A run that was cut short would have used more.
+fn within(run: &Run<'_>, measured: u64, most: u64, message: String) -> Finding {
+    let shown = |finding: Finding| finding.shown("the meter of the run");
+    if measured <= most {
+        run.unless_cut_short(shown(Finding::pass(message)))
+    } else {
+        shown(Finding::fail(message))
+    }
 }
 
 impl Check for Cost {
     fn judge(&self, run: &Run<'_>) -> Finding {
-        let Some(micros) = run.evidence.metrics.cost_micros_usd else {
+        let metrics = &run.evidence.metrics;
+        let reported = metrics.usage.and_then(|usage| usage.cost_micros_usd);
+        let Some(micros) = reported.or(metrics.cost_micros_usd) else {
             return Finding::unknown("what the run cost was not measured");
         };
         // Rounded down to millionths; the small addition compensates for decimals that binary cannot represent.
         let most = (self.0.0 * 1_000_000.0 + 1e-6) as u64;
         let message = format!("the run cost {}, at most {} allowed", dollars(micros), dollars(most));
-        within(micros, most, message)
+        within(run, micros, most, message)
     }
 }
 
@@ -49,12 +58,16 @@ fn dollars(micros: u64) -> String {
 impl Check for Tokens {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let metrics = &run.evidence.metrics;
+        if let Some(usage) = metrics.usage {
+            let known = usage.input_tokens.saturating_add(usage.output_tokens);
+            return within(run, known, self.0.0, format!("{known} tokens, at most {} allowed", self.0.0));
+        }
         let known = metrics.input_tokens.unwrap_or(0).saturating_add(metrics.output_tokens.unwrap_or(0));
         let measured = metrics.input_tokens.is_some() && metrics.output_tokens.is_some();
         if known <= self.0.0 && !measured {
             return Finding::unknown("the tokens of the run were not measured");
         }
-        within(known, self.0.0, format!("{known} tokens, at most {} allowed", self.0.0))
+        within(run, known, self.0.0, format!("{known} tokens, at most {} allowed", self.0.0))
     }
 }
 
@@ -89,6 +102,6 @@ impl Check for Memory {
         let Some(peak) = run.evidence.metrics.peak_memory_bytes else {
             return Finding::unknown("the memory of the run was not measured");
         };
-        within(peak, self.0.0, format!("{peak} bytes at once, at most {} allowed", self.0.0))
+        within(run, peak, self.0.0, format!("{peak} bytes at once, at most {} allowed", self.0.0))
     }
 }

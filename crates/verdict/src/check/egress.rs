@@ -5,16 +5,18 @@ use crate::finding::Finding;
 use crate::run::Run;
 use crate::value::HostMatch;
 use belljar_contract::{
-    EGRESS_NOT_DIALLED, EgressDecision, EgressEnd, EgressLogState, EgressRow, EgressVerdict, EgressWay,
+    EGRESS_NOT_DIALLED, EgressDecision, EgressEnd, EgressLogState, EgressRefusal, EgressRow, EgressVerdict,
+    EgressWay,
 };
 use std::collections::BTreeMap;
 
 pub(super) const KEYS: &[Key] = &[Denied::KEY, Allowed::KEY];
 
 check! {
-    /// An attempt to reach the host was refused. `example.org` means that and all names below it, `*.example.org` only
-    /// those below. `expect_denied` of a scenario writes one of these for each host. Where nothing but the model's own
-    /// listener is inside, an attempt is not seen and the check is unknown.
+    /// The policy refused an attempt to reach the host. A host that is allowed and has no address or does not answer was
+    /// not refused. `example.org` means that and all names below it, `*.example.org` only those below. `expect_denied` of
+    /// a scenario writes one of these for each host. Where nothing but the model's own listener is inside, an attempt is
+    /// not seen and the check is unknown.
     Denied(Egress, "egress_denied"): HostMatch
 }
 check! {
@@ -72,10 +74,43 @@ fn sees_attempts(rows: &[EgressRow]) -> bool {
     })
 }
 
+/// Whether a rule of the run refused the host, and not its resolver, the form of the request or a limit.
+fn by_policy(decision: &EgressDecision) -> bool {
+    let EgressVerdict::Denied { reason } = &decision.verdict else { return false };
+    match reason {
+        EgressRefusal::NotAllowed
+        | EgressRefusal::Denied
+        | EgressRefusal::Port { .. }
+        | EgressRefusal::Address { .. } => true,
+        // Rules about methods and paths; the model's gateway and ssh also refuse for a budget or a key.
+        EgressRefusal::Request { .. } => match decision.way {
+            EgressWay::Connect
+            | EgressWay::Http
+            | EgressWay::Socks
+            | EgressWay::Transparent
+            | EgressWay::Lookup
+            | EgressWay::Intercepted => true,
+            EgressWay::Ssh | EgressWay::Model => false,
+        },
+        EgressRefusal::Unresolved
+        | EgressRefusal::Malformed { .. }
+        | EgressRefusal::Token
+        | EgressRefusal::HostMismatch
+        | EgressRefusal::Upgrade
+        | EgressRefusal::NotTls
+        | EgressRefusal::Sni { .. } => false,
+    }
+}
+
+/// Whether a request that the rules allowed came to a server. The model's gateway reports no address.
+fn reached(decision: &EgressDecision, end: &EgressEnd) -> bool {
+    end.failure.is_none() && (end.address.is_some() || decision.way == EgressWay::Model)
+}
+
 /// A finding for what is not in the log.
-fn missing(message: String, all: Result<(), &'static str>, rows: usize) -> Finding {
+fn missing(run: &Run<'_>, message: String, all: Result<(), &'static str>, rows: usize) -> Finding {
     match all {
-        Ok(()) => Finding::fail(message).shown(&format!("{rows} rows of a whole log")),
+        Ok(()) => run.unless_cut_short(Finding::fail(message).shown(&format!("{rows} rows of a whole log"))),
         Err(why) => Finding::unknown(format!("{message} in what is there, but {why}")),
     }
 }
@@ -87,20 +122,21 @@ impl Check for Denied {
             Err(unknown) => return unknown,
         };
         let decisions = decisions(rows, &self.0);
-        let denied = |decision: &EgressDecision| matches!(decision.verdict, EgressVerdict::Denied { .. });
-        let refused: Vec<_> = decisions.iter().filter(|(_, decision)| denied(decision)).collect();
-        if refused.is_empty() && !sees_attempts(rows) {
+        let (refused, others): (Vec<_>, Vec<_>) =
+            decisions.iter().partition(|(_, decision)| by_policy(decision));
+        if refused.is_empty() && others.is_empty() && !sees_attempts(rows) {
             return Finding::unknown(
                 "egress was closed and nothing inside listened for attempts, so one could not be seen",
             );
         }
         if refused.is_empty() {
-            return missing(format!("no attempt to reach {} was refused", self.0), all, rows.len());
+            let finding =
+                missing(run, format!("the policy refused no attempt to reach {}", self.0), all, rows.len());
+            return others.iter().fold(finding, |finding, (seq, one)| finding.shown(&line(*seq, one)));
         }
         let finding = Finding::pass(format!("{} was refused, {} times", self.0, refused.len()));
         let finding = refused.iter().fold(finding, |finding, (seq, one)| finding.shown(&line(*seq, one)));
-        let mut let_through = decisions.iter().filter(|(_, decision)| !denied(decision));
-        match let_through.next() {
+        match others.first() {
             Some((seq, one)) => finding.shown(&format!("but also {}", line(*seq, one))),
             None => finding,
         }
@@ -126,19 +162,23 @@ impl Check for Allowed {
             .collect();
         let mut failure = None;
         for (number, decision) in allowed {
-            match ends.get(number).map(|end| &end.failure) {
-                Some(None) => {
-                    return Finding::pass(format!("{} was reached", self.0)).shown(&line(*number, decision));
+            let line = |number: &u64| line(*number, decision);
+            match ends.get(number) {
+                Some(end) if reached(decision, end) => {
+                    return Finding::pass(format!("{} was reached", self.0)).shown(&line(number));
                 }
-                Some(Some(why)) if why == EGRESS_NOT_DIALLED => {
+                Some(EgressEnd { failure: Some(why), .. }) if why == EGRESS_NOT_DIALLED => {
                     let unknown = Finding::unknown(format!("{} was not dialled: {why}", self.0));
-                    return unknown.shown(&line(*number, decision));
+                    return unknown.shown(&line(number));
                 }
-                Some(Some(why)) => failure = Some(format!("{}: {why}", line(*number, decision))),
-                None => failure = Some(format!("{}, not seen to end", line(*number, decision))),
+                Some(end) => {
+                    let why = end.failure.as_deref().unwrap_or("no connection was made");
+                    failure = Some(format!("{}: {why}", line(number)));
+                }
+                None => failure = Some(format!("{}, not seen to end", line(number))),
             }
         }
-        let finding = missing(format!("{} was not reached", self.0), all, rows.len());
+        let finding = missing(run, format!("{} was not reached", self.0), all, rows.len());
         failure.into_iter().fold(finding, |finding, failure| finding.shown(&failure))
     }
 }

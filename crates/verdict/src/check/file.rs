@@ -76,8 +76,9 @@ impl Check for Visible {
         match look(&files.after, path.as_str()) {
             Place::File(found, _) | Place::Directory(found) if !lies_in(&found, &files.visible) => {
                 let directories = files.visible.join(", ");
-                Finding::fail(format!("{path} is there, but not where the user sees it"))
-                    .shown(&format!("{found}; the user sees {directories}"))
+                let finding = Finding::fail(format!("{path} is there, but not where the user sees it"))
+                    .shown(&format!("{found}; the user sees {directories}"));
+                run.unless_cut_short(finding)
             }
             Place::File(..)
             | Place::Directory(_)

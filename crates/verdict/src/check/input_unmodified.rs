@@ -15,7 +15,7 @@ check! {
 
 impl Check for Unmodified {
     fn judge(&self, run: &Run<'_>) -> Finding {
-        let files = match run.all_files() {
+        let files = match run.files() {
             Ok(files) => files,
             Err(unknown) => return unknown,
         };
@@ -26,7 +26,13 @@ impl Check for Unmodified {
                 continue;
             }
             let fail = |what: &str| Finding::fail(format!("`{path}` {what}")).shown(path);
-            let Some(after) = files.after.get(path) else { return fail("is gone") };
+            let Some(after) = files.after.get(path) else {
+                // What could not be looked at may still be there.
+                match run.all_files() {
+                    Ok(_) => return fail("is gone"),
+                    Err(unknown) => return unknown,
+                }
+            };
             match (before.digest, after.digest) {
                 _ if before.kind != after.kind => return fail("is another kind of file"),
                 _ if before.bytes != after.bytes => return fail("has another length"),
@@ -34,6 +40,9 @@ impl Check for Unmodified {
                 (Some(_), Some(_)) => same += 1,
                 (None, _) | (_, None) => unread = Some(path),
             }
+        }
+        if let Err(unknown) = run.all_files() {
+            return unknown;
         }
         match (unread, same) {
             (Some(path), _) => Finding::unknown(format!("`{path}` was not read, so a change cannot be seen")),

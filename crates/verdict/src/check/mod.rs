@@ -72,6 +72,7 @@ pub(crate) enum Softened {
     Stall,
     OutputsDelete,
     DeleteIn(Vec<String>),
+    MissingCapability,
     /// Something that belljar does not hold against a run in the first place.
     Nothing,
 }

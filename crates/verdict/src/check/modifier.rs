@@ -32,7 +32,7 @@ check! {
     DeleteIn(Modifiers, "allow_delete_in"): NonEmpty<Text>
 }
 check! {
-    /// Read and kept for other tools; belljar holds nothing against a run that this would let pass.
+    /// Lets `missing_capability` pass: the image may lack what `requires_capabilities` names.
     MissingCapability(Modifiers, "allow_missing_capability"): Yes
 }
 check! {
@@ -68,7 +68,7 @@ softens! {
     AutoAllow => Softened::PermissiveAutoAllow;
     Stall => Softened::Stall;
     OutputsDelete => Softened::OutputsDelete;
-    MissingCapability => Softened::Nothing;
+    MissingCapability => Softened::MissingCapability;
     PluginDivergence => Softened::Nothing;
     Undelivered => Softened::Nothing;
 }

@@ -20,7 +20,8 @@ check! {
     /// status 0; everything else is an error.
     ///
     /// `error` also says that a failure of the agent is expected, so that it does not decide the verdict by itself.
-    /// A failure of the network or a usage limit is never what was expected.
+    /// A failure of the network or a usage limit is never what was expected. Unknown where a limit or an interrupt ended
+    /// the run.
     Ended(Outcome, "result"): Wanted
 }
 
@@ -29,6 +30,9 @@ impl Check for Ended {
         let Some(end) = &run.evidence.end else {
             return Finding::unknown("how the conversation ended is not known");
         };
+        if let Err(gap) = run.not_stopped() {
+            return Finding::unknown(format!("{gap}, so how the conversation would have ended is not known"));
+        }
         let (is, why) = match &end.failure {
             None => (Wanted::Success, "the last turn succeeded and the agent ended with status 0".to_owned()),
             Some(failure) => (Wanted::Error, failure.to_string()),

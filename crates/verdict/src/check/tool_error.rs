@@ -27,7 +27,8 @@ fn failed(calls: &[&Call<'_>], run: &Run<'_>) -> Option<Finding> {
     for call in calls {
         match call.back {
             Some(back) if back.is_error => {
-                return Some(Finding::fail(format!("{} failed", call.tool)).seen(back.seq, back.text));
+                let finding = Finding::fail(format!("{} failed", call.tool)).seen(back.seq, back.text);
+                return Some(run.unless_stopped(finding));
             }
             Some(_) => {}
             None => {
@@ -70,6 +71,6 @@ impl Check for ErrorsMax {
         let errors = run.returns().filter(|(back, _)| back.is_error);
         let errors: Vec<(u64, String)> =
             errors.map(|(back, tool)| (back.seq, format!("{tool}: {}", back.text))).collect();
-        run.at_most(errors.len() as u64, self.0.0, "failed calls", &errors)
+        run.unless_stopped(run.at_most(errors.len() as u64, self.0.0, "failed calls", &errors))
     }
 }

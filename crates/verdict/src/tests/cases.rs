@@ -4,8 +4,9 @@ use super::made::*;
 use super::result;
 use crate::check::{Group, keys};
 use belljar_contract::{
-    Claim, ClaimAnswer, ClaimScope, ClaimStand, ConversationFailure, EgressLogState, EgressWay, Evidence,
-    Metrics, Observation, Outcome, SkillWay,
+    Claim, ClaimAnswer, ClaimScope, ClaimStand, ConversationFailure, EgressLogState, EgressRefusal,
+    EgressRow, EgressVerdict, EgressWay, Evidence, LimitKind, Metrics, ModelUsage, Observation, Outcome,
+    SkillWay, Whole,
 };
 use serde_json::{Value, json};
 
@@ -327,6 +328,7 @@ fn nothing_dearer() -> Evidence {
         cost_micros_usd: Some(20_001),
         cpu_ms: None,
         peak_memory_bytes: Some(1001),
+        usage: None,
     };
     Evidence { metrics, ..nothing() }
 }
@@ -345,6 +347,116 @@ fn what_a_replay_did_not_dial_is_unknown() {
     assert_eq!(found.outcome, Outcome::Unknown);
     assert!(found.message.contains("--network"), "{}", found.message);
     assert_eq!(result(&json!({"egress_denied": "good.example"}), &seen).outcome, Outcome::Fail);
+}
+
+#[test]
+fn reported_usage_is_judged_without_the_cache() {
+    let with = |cost_micros_usd| {
+        let usage = ModelUsage { input_tokens: 100, cached_tokens: 9000, output_tokens: 50, cost_micros_usd };
+        Evidence { metrics: Metrics { usage: Some(usage), ..Metrics::default() }, ..nothing() }
+    };
+    for (check, outcome) in [
+        (json!({"max_tokens": 150}), Outcome::Pass),
+        (json!({"max_tokens": 149}), Outcome::Fail),
+        (json!({"max_cost_usd": 0.02}), Outcome::Pass),
+        (json!({"max_cost_usd": 0.019}), Outcome::Fail),
+    ] {
+        assert_eq!(result(&check, &with(Some(20_000))).outcome, outcome, "{check}");
+    }
+    // A model without a known price.
+    assert_eq!(result(&json!({"max_cost_usd": 1}), &with(None)).outcome, Outcome::Unknown);
+}
+
+#[test]
+fn only_what_the_policy_refused_was_denied() {
+    use EgressRefusal::{
+        Address, Denied, HostMismatch, Malformed, NotAllowed, NotTls, Port, Request, Sni, Token, Unresolved,
+        Upgrade,
+    };
+    let what = || "it".to_owned();
+    let check = json!({"egress_denied": "good.example"});
+    let refused = |way: EgressWay, reason: EgressRefusal| {
+        let mut seen = went(&[("good.example:443", way, false)]);
+        for row in &mut seen.egress.as_mut().unwrap().rows {
+            if let EgressRow::Decided { decision, .. } = row {
+                decision.verdict = EgressVerdict::Denied { reason: reason.clone() };
+            }
+        }
+        seen
+    };
+    for (reason, outcome) in [
+        (NotAllowed, Outcome::Pass),
+        (Denied, Outcome::Pass),
+        (Port { allowed: Vec::new() }, Outcome::Pass),
+        (Address { class: belljar_contract::AddressClass::Loopback }, Outcome::Pass),
+        (Request { what: what() }, Outcome::Pass),
+        (Unresolved, Outcome::Fail),
+        (Malformed { what: what() }, Outcome::Fail),
+        (Token, Outcome::Fail),
+        (HostMismatch, Outcome::Fail),
+        (Upgrade, Outcome::Fail),
+        (NotTls, Outcome::Fail),
+        (Sni { found: None }, Outcome::Fail),
+    ] {
+        let found = result(&check, &refused(EgressWay::Connect, reason.clone()));
+        assert_eq!(found.outcome, outcome, "{reason:?}: {}", found.message);
+    }
+    // The gateway of the model refuses for a budget or a key.
+    let budget = refused(EgressWay::Model, Request { what: what() });
+    assert_eq!(result(&check, &budget).outcome, Outcome::Fail);
+    assert_eq!(result(&check, &went(&[])).outcome, Outcome::Fail, "nothing was tried");
+}
+
+#[test]
+fn a_host_that_was_not_connected_to_was_not_reached() {
+    let check = json!({"egress_allowed": "good.example"});
+    let mut seen = went(&[("good.example:443", EgressWay::Connect, true)]);
+    for row in &mut seen.egress.as_mut().unwrap().rows {
+        if let EgressRow::Finished { end, .. } = row {
+            end.address = None;
+        }
+    }
+    assert_eq!(result(&check, &seen).outcome, Outcome::Fail);
+}
+
+/// What did not happen until then might have happened later; what was seen was seen.
+#[test]
+fn a_run_that_was_cut_short_shows_no_absence() {
+    use belljar_contract::{Deadline, GuestEnd};
+    let killed = |exit| ConversationFailure::TurnUnfinished { exit };
+    let failed =
+        |evidence: Evidence, why: ConversationFailure| Evidence { end: failure(why).end, ..evidence };
+    let ways: [&dyn Fn(Evidence) -> Evidence; 6] = [
+        &|evidence| Evidence { conversation: Whole::Interrupted, ..evidence },
+        &|evidence| Evidence { stopped_by: Some(LimitKind::Time), ..evidence },
+        &|evidence| Evidence { stopped_by: Some(LimitKind::Cost), ..evidence },
+        &|evidence| {
+            let evidence = Evidence { stopped_by: Some(LimitKind::Memory), ..evidence };
+            failed(evidence, killed(GuestEnd::Code(137)))
+        },
+        &|evidence| failed(evidence, ConversationFailure::Deadline { deadline: Deadline::Turn }),
+        &|evidence| failed(evidence, killed(GuestEnd::Signal(9))),
+    ];
+    let firm = |name: &str| ["result", "semantic_matches"].contains(&name) || name.ends_with("_available");
+    for Case { check, pass, fail, .. } in all() {
+        let name = check.as_object().unwrap().keys().next().unwrap().clone();
+        if firm(&name) {
+            continue;
+        }
+        for (at, way) in ways.iter().enumerate() {
+            let (passed, failed) = (result(&check, &way(pass.clone())), result(&check, &way(fail.clone())));
+            // One of the two rests on what was not seen.
+            let open = [&passed, &failed].iter().filter(|found| found.outcome == Outcome::Unknown).count();
+            assert!(open >= 1, "{at} {check}: {} / {}", passed.message, failed.message);
+            assert_ne!(passed.outcome, Outcome::Fail, "{at} {check}: {}", passed.message);
+            assert_ne!(failed.outcome, Outcome::Pass, "{at} {check}: {}", failed.message);
+            let absence =
+                ["not_", "no_", "max", "absent", "unmodified"].iter().any(|word| name.contains(word));
+            if absence {
+                assert_eq!(passed.outcome, Outcome::Unknown, "{at} {check}: {}", passed.message);
+            }
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::checks;
 use super::made::*;
 use belljar_contract::{
     Conclusion, ConversationEnd, ConversationFailure, Deadline, EgressLogFault, EgressLogState, Evidence,
-    GuestEnd, Lane, LimitKind, Observation, Outcome, ProtocolFlaw, SignalWeight, TurnOutcome,
+    GuestEnd, Lane, LimitKind, Observation, Outcome, ProtocolFlaw, SignalWeight, TurnOutcome, Whole,
 };
 use serde_json::{Value, json};
 
@@ -58,6 +58,25 @@ fn a_failure_is_distinguished_from_a_failed_check() {
     // One failed check weighs more than one that is unknown.
     let both = json!([{"tool_called": "Bash"}, {"egress_denied": "x.example"}]);
     assert_eq!(conclusion(both, &Evidence { egress: None, ..nothing() }), Conclusion::Failed);
+}
+
+#[test]
+fn an_interrupted_run_is_that_and_nothing_else() {
+    let interrupted = |evidence: Evidence| Evidence { conversation: Whole::Interrupted, ..evidence };
+    let blamed = json!([{"result": "success"}, {"tool_called": "Bash"}, {"file_exists": "outputs/x"}]);
+    for evidence in [
+        nothing(),
+        Evidence { end: None, ..nothing() },
+        failure(ConversationFailure::Crashed { exit: GuestEnd::Code(143) }),
+        failed_turn("error_during_execution", "oops", None),
+        talk(vec![said("Shall I go on?")]),
+    ] {
+        let judgement = checks(&blamed).judge(&interrupted(evidence));
+        assert_eq!(judgement.conclusion, Conclusion::Interrupted);
+        assert_eq!(judgement.signals[0].code, "interrupted");
+        assert!(judgement.signals.iter().all(|signal| signal.weight != SignalWeight::Fail));
+        assert!(judgement.checks.iter().all(|check| check.outcome == Outcome::Unknown), "{judgement:?}");
+    }
 }
 
 #[test]
@@ -219,6 +238,17 @@ fn signals_weigh_unless_they_are_let_pass() {
         assert_eq!(codes(json!([]), &evidence) == ["non_deterministic"], loose, "{by}");
         assert_eq!(conclusion(json!([]), &evidence), Conclusion::Passed);
     }
+    let requires = |assert: Value| checks(&assert).requiring(vec!["ocr".to_owned()]).judge(&nothing());
+    assert_eq!(requires(json!([])).conclusion, Conclusion::Unverified);
+    assert!(requires(json!([])).signals[0].message.contains("ocr"));
+    assert_eq!(requires(json!([{"allow_missing_capability": true}])).conclusion, Conclusion::Passed);
+
+    let mut lasting = left(&[("project/b", b"")], &[]);
+    lasting.files.as_mut().unwrap().lasting = vec!["project".to_owned()];
+    assert_eq!(codes(json!([]), &lasting), ["forbidden_delete"]);
+    assert_eq!(conclusion(json!([]), &lasting), Conclusion::Failed);
+    assert_eq!(codes(json!([{"allow_delete_in": ["project"]}]), &lasting), [""; 0]);
+
     let odd = talk(vec![Observation::UnknownFrame { frame: "comet".to_owned() }]);
     let judgement = checks(&json!([])).judge(&odd);
     assert_eq!(

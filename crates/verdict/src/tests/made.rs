@@ -26,6 +26,7 @@ pub(super) fn nothing() -> Evidence {
             cost_micros_usd: Some(20_000),
             cpu_ms: Some(10),
             peak_memory_bytes: Some(1000),
+            usage: None,
         },
         duration_ms: Some(5),
         stopped_by: None,
@@ -259,7 +260,8 @@ pub(super) fn went(decisions: &[(&str, EgressWay, bool)]) -> Evidence {
         };
         rows.push(EgressRow::Decided { seq, at_ms: 1, decision });
         if *allowed {
-            let end = EgressEnd { address: None, sent: 1, received: 1, duration_ms: 1, failure: None };
+            let address = Some(std::net::SocketAddr::from(([192, 0, 2, 1], 443)));
+            let end = EgressEnd { address, sent: 1, received: 1, duration_ms: 1, failure: None };
             rows.push(EgressRow::Finished { seq, at_ms: 2, end });
         }
     }

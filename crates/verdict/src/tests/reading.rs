@@ -142,6 +142,12 @@ fn what_cannot_hold_together_is_refused() {
             "/0/1/no_delete_in_outputs",
         ),
         (json!([{"result": "success"}, {"result": "error"}]), "/0/1/result"),
+        (json!([{"tool_called": "Bash"}, {"tool_not_called": "Bash"}]), "/0/1/tool_not_called"),
+        (json!([{"tool_not_called": "Bash"}, {"subagent_tool_used": "Bash"}]), "/0/1/subagent_tool_used"),
+        (json!([{"tool_calls_max": 0}, {"tool_called": "Bash"}]), "/0/1/tool_called"),
+        (json!([{"dispatch_count_max": 0}, {"subagent_dispatched": "x"}]), "/0/1/subagent_dispatched"),
+        (json!([{"file_exists": "outputs/a"}, {"file_absent": "outputs/a"}]), "/0/1/file_absent"),
+        (json!([{"skill_triggered": "a", "no_skill_triggered": "a"}]), "/0/0/no_skill_triggered"),
     ] {
         let found = faults(assert.clone());
         assert_eq!(found.len(), 1, "{assert}: {found:?}");
@@ -155,6 +161,9 @@ fn what_cannot_hold_together_is_refused() {
         json!([{"questions_count_max": 1}, {"question_asked": "x"}]),
         json!([{"allow_delete_in": ["project"]}, {"no_delete_in_outputs": true}]),
         json!([{"result": "success"}, {"result": "success"}]),
+        json!([{"tool_called": "Bash"}, {"tool_not_called": "Write"}]),
+        json!([{"tool_calls_max": 1}, {"tool_called": "Bash"}]),
+        json!([{"transcript_contains": "a"}, {"transcript_not_contains": "b"}]),
     ] {
         assert!(read(&fine, &[], Lane::Local).is_ok(), "{fine}");
     }

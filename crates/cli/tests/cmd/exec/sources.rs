@@ -27,38 +27,45 @@ fn replacement(path: &str) -> String {
     format!("cp -a {path} {path}.copy && rm -rf {path} && mv {path}.copy {path}")
 }
 
-/// The command for a value runs outside the sandbox, after the user agreed and before the launch.
+/// Replaces a source after the user agreed and before the launch: the command for a value runs outside the sandbox then.
+#[track_caller]
+fn assert_refused_if_replaced(workspace: &str, name: &str) {
+    let stage = guarded(workspace, "");
+    let path = stage.path(name).display().to_string();
+    // In a file elsewhere: what the manifest itself names in the project is mounted in another way.
+    stage.write("replace.sh", format!("{} && echo value\n", replacement(&path)));
+    let script = stage.path("replace.sh");
+    let manifest = fs::read_to_string(stage.path("project/belljar.toml")).unwrap();
+    let env = format!("[agents.a.env]\nTOKEN = {{ command = [\"sh\", {script:?}] }}\n");
+    stage.write("project/belljar.toml", format!("{manifest}{env}"));
+    let found = sh(&stage, "echo begun");
+    assert_eq!((found.status.code(), found.stdout.as_str()), (Some(125), ""), "{name}: {}", found.stderr);
+    let message = format!("`{path}` is not what it was when the plan was made");
+    assert!(found.stderr.contains(&message), "{name}: {}", found.stderr);
+}
+
 #[test]
 fn a_source_that_is_replaced_after_the_user_agreed_is_refused() {
     require!(Bwrap);
-    for (workspace, name) in [
-        ("direct", "data-set"),
-        ("direct", "project/.envrc"),
-        ("direct", "project/.git/hooks"),
-        ("direct", "project"),
-        ("overlay", "project"),
-        ("copy", "project"),
-    ] {
-        let stage = guarded(workspace, "");
-        let path = stage.path(name).display().to_string();
-        let command = format!("cd / && {} && echo value", replacement(&path));
-        let env = format!("[agents.a.env]\nTOKEN = {{ command = [\"sh\", \"-c\", {command:?}] }}\n");
-        let manifest = fs::read_to_string(stage.path("project/belljar.toml")).unwrap();
-        stage.write("project/belljar.toml", format!("{manifest}{env}"));
-        let found = sh(&stage, "echo begun");
-        assert_eq!(
-            (found.status.code(), found.stdout.as_str()),
-            (Some(125), ""),
-            "{workspace} {name}: {}",
-            found.stderr
-        );
-        let message = format!("`{path}` is not what it was when the plan was made");
-        assert!(found.stderr.contains(&message), "{workspace} {name}: {}", found.stderr);
+    for name in ["data-set", "project", "project/.envrc", "project/.git/hooks"] {
+        assert_refused_if_replaced("direct", name);
     }
-    for workspace in ["direct", "overlay", "copy"] {
-        let stage = guarded(workspace, "[agents.a.env]\nTOKEN = { command = [\"echo\", \"value\"] }\n");
-        assert_prints(&sh(&stage, "echo begun"), "begun\n");
-    }
+    let stage = guarded("direct", "[agents.a.env]\nTOKEN = { command = [\"echo\", \"value\"] }\n");
+    assert_prints(&sh(&stage, "echo begun"), "begun\n");
+}
+
+#[test]
+fn a_replaced_project_is_not_copied() {
+    require!(Bwrap);
+    assert_refused_if_replaced("copy", "project");
+    assert_prints(&sh(&guarded("copy", ""), "echo begun"), "begun\n");
+}
+
+#[test]
+fn a_replaced_project_is_not_the_lower_layer_of_an_overlay() {
+    require!(Bwrap);
+    assert_refused_if_replaced("overlay", "project");
+    assert_prints(&sh(&guarded("overlay", ""), "echo begun"), "begun\n");
 }
 
 #[test]

@@ -88,17 +88,40 @@ fn measured(file: &str) -> Option<&str> {
     (below.ends_with(".rs") && !is_test).then_some(package)
 }
 
-/// The types that a source defines at the top level of a module, without its inline tests.
+/// The types that a source defines at the top level, in a macro call such as `table! { … }` or in an inline module,
+/// without those of its tests.
 fn types_in(source: &str) -> Vec<Definition> {
     let mut out = Vec::new();
-    let mut lines = source.lines().peekable();
+    let mut in_block = false;
+    let mut lines = source.lines();
     while let Some(line) = lines.next() {
-        if line == "#[cfg(test)]" && lines.peek().is_some_and(|next| next.ends_with('{')) {
-            break;
+        let item = line.strip_prefix("    ").filter(|_| in_block).unwrap_or(line);
+        if item == "#[cfg(test)]" {
+            skip_item(&mut lines);
+            continue;
         }
-        out.extend(defined_by(line));
+        in_block = opens_block(line) || in_block && !line.starts_with('}');
+        out.extend(defined_by(item));
     }
     out
+}
+
+/// Whether the lines below stand one level deeper and are items: `table! {`, `mod inner {`.
+fn opens_block(line: &str) -> bool {
+    let Some(start) = line.strip_suffix(" {").filter(|start| !start.starts_with(' ')) else { return false };
+    start.ends_with('!') || start.split(' ').rev().nth(1) == Some("mod")
+}
+
+/// Skips the item below an attribute, up to the brace that stands as deep as its first line.
+fn skip_item<'a>(lines: &mut impl Iterator<Item = &'a str>) {
+    let Some(first) = lines.find(|line| !line.trim_start().starts_with("#[")) else { return };
+    if first.ends_with([';', '}']) {
+        return;
+    }
+    let depth = first.len() - first.trim_start().len();
+    lines.find(|line| {
+        line.get(depth..).is_some_and(|rest| rest.starts_with('}') && line[..depth].trim().is_empty())
+    });
 }
 
 fn defined_by(line: &str) -> Option<Definition> {
@@ -112,7 +135,8 @@ fn defined_by(line: &str) -> Option<Definition> {
     let kinds = ["struct ", "enum ", "trait ", "unsafe trait ", "type ", "union "];
     let rest = kinds.iter().find_map(|kind| line.strip_prefix(kind))?;
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-    Some(Definition { name: rest[..end].to_owned(), is_public })
+    // The `$name` of a macro is not a name.
+    (end > 0).then(|| Definition { name: rest[..end].to_owned(), is_public })
 }
 
 #[cfg(test)]
@@ -134,6 +158,26 @@ mod tests {
             [("A", true), ("B", false), ("C", false), ("G", true)]
                 .map(|(name, public)| (name.to_owned(), public))
         );
+    }
+
+    fn names(source: &str) -> Vec<String> {
+        types_in(source).into_iter().map(|found| found.name).collect()
+    }
+
+    #[test]
+    fn types_in_macro_calls_and_inline_modules_are_found() {
+        let source = "table! {\n    /// A.\n    pub struct A {\n        a: u8,\n    }\n}\n\npub mod b {\n    \
+                      enum B {}\n}\n\nimpl C {\n    type D = u8;\n}\n\nmacro_rules! e {\n    ($name:ident) => {\n\
+                      struct $name;\n    };\n}\n";
+        assert_eq!(names(source), ["A", "B"]);
+    }
+
+    #[test]
+    fn only_the_item_of_a_test_is_skipped() {
+        let source = "#[cfg(test)]\nuse a::{\n    b,\n};\nstruct A;\n#[cfg(test)]\n#[derive(Debug)]\nstruct No;\n\
+                      #[cfg(test)]\nfn f() {\n    struct No;\n}\nstruct B;\n#[cfg(test)]\nmod tests;\nstruct C;\n\
+                      #[cfg(test)]\nmod tests {\n    struct No;\n}\n";
+        assert_eq!(names(source), ["A", "B", "C"]);
     }
 
     #[test]

@@ -263,7 +263,6 @@ fn altered_events(stored: &[&str]) {
             }
         }
     }
-    println!("{} changes", all.what.len());
     assert_eq!(all.green(&["examples", "museum"]), [""; 0]);
 }
 

@@ -215,15 +215,13 @@ impl Evidence {
             if questions.is_empty() {
                 continue;
             }
-            let answered = self.seen.iter().find_map(|seen| match &seen.what {
-                Observation::Answered { request: of, chosen, by, .. } if of == request => Some((chosen, by)),
-                _ => None,
+            let answered = self.seen.iter().find_map(|seen| {
+                let Observation::Answered { request: of, chosen, by, .. } = &seen.what else { return None };
+                (of == request).then_some((chosen, by))
             });
-            let returned = self.seen.iter().find_map(|seen| match &seen.what {
-                Observation::ToolReturned { call: of, is_error, .. } if Some(of) == call.as_ref() => {
-                    Some((seen.seq, *is_error))
-                }
-                _ => None,
+            let returned = self.seen.iter().find_map(|seen| {
+                let Observation::ToolReturned { call: of, is_error, .. } = &seen.what else { return None };
+                (Some(of) == call.as_ref()).then_some((seen.seq, *is_error))
             });
             gates.push(Gate {
                 request,

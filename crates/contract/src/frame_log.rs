@@ -1,7 +1,7 @@
 //! What the frames of a conversation claim, read from its record.
 
 use crate::{AgentRequest, Block, CallId, Digest, Frame, Inbound, TaskStep, input_digests, text_digest};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -101,11 +101,21 @@ pub struct ClaimedResult {
     pub is_error: bool,
 }
 
+/// The direction of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FrameWay {
+    /// From the agent.
+    In,
+    /// From belljar.
+    Out,
+}
+
 /// A line of the record.
 #[derive(Deserialize)]
 struct Line {
     offset_ms: u64,
-    way: String,
+    way: FrameWay,
     frame: Value,
 }
 
@@ -128,10 +138,10 @@ pub fn read_frames(text: &str, head: Digest) -> Result<Vec<FrameSeen>, String> {
         let Line { offset_ms, way, frame } =
             serde_json::from_str(line).map_err(|error| format!("frames.jsonl:{number}: {error}"))?;
         let session = session_of(&frame);
-        let claim = match way.as_str() {
+        let claim = match way {
             // A line that is not a frame was recorded as a flaw when it arrived.
-            "in" => Frame::from_value(frame).ok().and_then(|frame| claim_of_agent(&frame)),
-            _ => claim_of_belljar(&frame),
+            FrameWay::In => Frame::from_value(frame).ok().and_then(|frame| claim_of_agent(&frame)),
+            FrameWay::Out => claim_of_belljar(&frame),
         };
         out.extend(claim.map(|claim| FrameSeen { line: number, offset_ms, session, claim }));
     }
@@ -248,4 +258,22 @@ fn host_of(url: &str) -> Option<String> {
         .filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
         .map_or(host, |(host, _)| host);
     (!host.is_empty()).then(|| host.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(way: &str) -> Result<Vec<FrameSeen>, String> {
+        let frame = r#"{"type":"control_request","request":{"subtype":"interrupt"}}"#;
+        let line = format!("{{\"offset_ms\":1,\"way\":\"{way}\",\"frame\":{frame}}}\n");
+        read_frames(&line, frames_chain(None, line.as_bytes()))
+    }
+
+    #[test]
+    fn an_unknown_direction_is_an_error() {
+        assert_eq!(read("out").unwrap()[0].claim, FrameClaim::Interrupted);
+        let error = read("sideways").unwrap_err();
+        assert!(error.starts_with("frames.jsonl:1: unknown variant `sideways`"), "{error}");
+    }
 }

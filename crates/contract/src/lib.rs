@@ -89,8 +89,8 @@ pub use frame::{
     SessionId, SessionState, TaskFrame, TaskStep, Usage, UserFrame, UserMessage,
 };
 pub use frame_log::{
-    ClaimedBlock, ClaimedResult, FrameClaim, FrameSeen, SYNTHETIC_MODEL, claim_of_agent, claim_of_belljar,
-    frames_chain, read_frames, session_of,
+    ClaimedBlock, ClaimedResult, FrameClaim, FrameSeen, FrameWay, SYNTHETIC_MODEL, claim_of_agent,
+    claim_of_belljar, frames_chain, read_frames, session_of,
 };
 pub use glob::{glob_matches, text_glob_matches};
 pub use guest::{

@@ -118,14 +118,12 @@ impl Pattern {
 }
 
 fn reason(error: &regex::Error) -> String {
-    match error {
-        regex::Error::CompiledTooBig(_) => "it is too large once its repetitions are expanded".to_owned(),
-        other => {
-            let text = other.to_string();
-            // The regex crate prints the pattern above the line with the error.
-            text.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or(&text).to_owned()
-        }
+    if let regex::Error::CompiledTooBig(_) = error {
+        return "it is too large once its repetitions are expanded".to_owned();
     }
+    let text = error.to_string();
+    // The regex crate prints the pattern above the line with the error.
+    text.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or(&text).to_owned()
 }
 
 /// Translates a pattern to the syntax of the engine. Unknown syntax stays as it is, for the engine to judge.

@@ -7,7 +7,7 @@ use belljar_contract::{
     AgentName, Destination, Egress, EgressPolicy, EgressRule, HostPattern, RuleEffect, Secret,
 };
 use belljar_egress::intercept::{
-    CertificateAuthority, CredentialSpec, InterceptTimeouts, Interception, Interceptor, ValuePart,
+    CertificateAuthority, HostCredential, InterceptTimeouts, Interception, Interceptor, ValuePart,
     intercepted_hosts,
 };
 use belljar_egress::log::{EgressLog, LogOpening};
@@ -139,7 +139,7 @@ fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
             [rule("name", format!("{HOST}:{port}")), rule("address", format!("127.0.0.1:{port}"))]
         })
         .collect();
-    let credential = CredentialSpec {
+    let credential = HostCredential {
         name: "bench".to_owned(),
         destination: Destination::parse_authority(format!("{HOST}:{tls}").as_bytes()).unwrap(),
         header: "x-bench-token".parse().unwrap(),

@@ -25,12 +25,12 @@ pub fn machine_roots() -> Vec<rustls::pki_types::CertificateDer<'static>> {
 /// bulk, and no attack on it is known to be practical.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
-    provider.cipher_suites.sort_by_key(|suite| match suite.suite() {
-        CipherSuite::TLS13_AES_128_GCM_SHA256
-        | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
-        | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => 0,
-        _ => 1,
-    });
+    let first = [
+        CipherSuite::TLS13_AES_128_GCM_SHA256,
+        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    ];
+    provider.cipher_suites.sort_by_key(|suite| !first.contains(&suite.suite()));
     Arc::new(provider)
 }
 

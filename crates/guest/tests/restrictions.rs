@@ -24,9 +24,9 @@ fn findings(lines: &str) -> Findings {
     let parse = |line: &str| {
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
         let name = value["probe"].as_str().unwrap().to_owned();
-        let outcome = match &value["outcome"] {
-            serde_json::Value::String(name) => (name.clone(), None),
-            closed => ("Closed".to_owned(), closed["Closed"]["errno"].as_i64()),
+        let outcome = match value["outcome"].as_str() {
+            Some(name) => (name.to_owned(), None),
+            None => ("Closed".to_owned(), value["outcome"]["Closed"]["errno"].as_i64()),
         };
         (name, outcome)
     };

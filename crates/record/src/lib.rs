@@ -35,4 +35,4 @@ pub use line::{LINE_MAX, LOG_MAX};
 pub use reader::RunReader;
 pub use redact::{Redact, redact_value, redacted_event};
 pub use store::{RunEntry, RunState, RunStore};
-pub use writer::{AgentStderr, FrameLog, FrameWay, RunWriter, STDERR_MAX};
+pub use writer::{AgentStderr, FrameLog, RunWriter, STDERR_MAX};

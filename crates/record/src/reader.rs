@@ -215,10 +215,10 @@ pub(crate) fn read_log(input: &mut impl BufRead, seed: Digest) -> io::Result<Log
 
 fn judge(log: &Log, result: Option<&RunResult>) -> Completeness {
     let tampered = Completeness::Tampered { line: log.events.len() as u64 + 1 };
-    let end = match log.events.last().and_then(|last| last.event.known()) {
-        Some(Event::RunEnded { status, duration_ms }) => Some((status, *duration_ms)),
-        _ => None,
-    };
+    let end = log.events.last().and_then(|last| {
+        let Event::RunEnded { status, duration_ms } = last.event.known()? else { return None };
+        Some((status, *duration_ms))
+    });
     match (log.end, result) {
         (LogEnd::Wrong, _) => tampered,
         // The result is written last, so with it nothing may be missing.

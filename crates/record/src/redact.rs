@@ -59,7 +59,9 @@ pub(crate) fn redact_event(event: &mut Value, redact: &Redact) {
                 path.insert(0, '/');
             }
         }
-        _ => redact_value(event, redact),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            redact_value(event, redact);
+        }
     }
 }
 

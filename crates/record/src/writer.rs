@@ -6,7 +6,7 @@ use crate::line::{self, LINE_MAX, LOG_MAX};
 use crate::listing::{Unguessable, hide_digests, redact_names};
 use crate::redact::{Redact, redact_event, redact_text, redact_value};
 use belljar_contract::{
-    AbsPath, Digest, Event, FilesSeen, Metrics, PatientScrubStream, RUN_FORMAT, RunHead, RunResult,
+    AbsPath, Digest, Event, FilesSeen, FrameWay, Metrics, PatientScrubStream, RUN_FORMAT, RunHead, RunResult,
     RunStatus, frames_chain,
 };
 use serde::Serialize;
@@ -87,7 +87,21 @@ impl RunWriter {
             chain: Digest::of(head_text.as_bytes()),
         };
         let mut writer = Self { directory, log, redact, _lock: lock };
-        let RunHead { id, name, agent, backend, purpose, started_at_ms, versions, plan_digest, .. } = head;
+        let RunHead {
+            format: _,
+            event_format: _,
+            id,
+            name,
+            agent,
+            instance: _,
+            backend,
+            purpose,
+            started_at_ms,
+            versions,
+            host: _,
+            plan_digest,
+            plan: _,
+        } = head;
         writer.emit(
             0,
             &Event::RunStarted {
@@ -276,15 +290,6 @@ impl LogFile {
         }
         Ok(())
     }
-}
-
-/// The direction of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FrameWay {
-    /// From the agent.
-    In,
-    /// From belljar.
-    Out,
 }
 
 /// The frames of a conversation as sent and received, redacted, one per line.

@@ -21,7 +21,32 @@ pub fn decisive_moment<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<Strin
                 failed = Some((called, event));
             }
             Observation::Said { by: Speaker::Main, .. } => last_text = Some(event),
-            _ => {}
+            Observation::Ready { .. }
+            | Observation::ConversationBegan { .. }
+            | Observation::MessageSent { .. }
+            | Observation::MessageTaken { .. }
+            | Observation::StateChanged { .. }
+            | Observation::Said { .. }
+            | Observation::Noted { .. }
+            | Observation::Thought { .. }
+            | Observation::ToolReturned { .. }
+            | Observation::SubAgentStarted { .. }
+            | Observation::SubAgentEnded { .. }
+            | Observation::SkillActivated { .. }
+            | Observation::SkillLoaded { .. }
+            | Observation::Compacted
+            | Observation::Asked { .. }
+            | Observation::Answered { .. }
+            | Observation::HookRan { .. }
+            | Observation::CallRefused { .. }
+            | Observation::Retried { .. }
+            | Observation::Unanswered { .. }
+            | Observation::Withdrawn { .. }
+            | Observation::RequestSettled { .. }
+            | Observation::TurnEnded(_)
+            | Observation::AfterResult { .. }
+            | Observation::UnknownFrame { .. }
+            | Observation::Flawed(_) => {}
         }
     }
     let lines = |event: &Event| -> Vec<String> {

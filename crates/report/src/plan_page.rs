@@ -144,7 +144,15 @@ fn sees(out: &mut Page<'_>, plan: &Plan) {
                 WorkspaceMode::Overlay => " (changes are kept in an overlay)".to_owned(),
                 WorkspaceMode::Copy => " (a copy)".to_owned(),
             },
-            _ => String::new(),
+            // The reason beside it says all.
+            MountSource::System
+            | MountSource::Image
+            | MountSource::SyntheticEtc
+            | MountSource::Proc
+            | MountSource::Devices
+            | MountSource::Temporary
+            | MountSource::AgentProgram
+            | MountSource::Host(_) => String::new(),
         };
         out.row([access, &target.to_string(), &format!("{why}{from}")]);
     }

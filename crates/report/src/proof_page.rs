@@ -52,10 +52,18 @@ pub fn render_proof(proof: &Proof, style: Style) -> String {
 
 /// A control that works is not shown as "open".
 fn shown(outcome: &ProbeResult, verdict: Verdict) -> &'static str {
-    match (verdict, outcome) {
-        (Verdict::Works | Verdict::Broken, ProbeResult::Open { .. }) => "works",
-        (Verdict::Works | Verdict::Broken, ProbeResult::Closed { .. }) => "fails",
-        _ => outcome.word(),
+    match verdict {
+        Verdict::Works | Verdict::Broken => match outcome {
+            ProbeResult::Open { .. } => "works",
+            ProbeResult::Closed { .. } => "fails",
+            ProbeResult::Reported { .. } | ProbeResult::Unseen { .. } => outcome.word(),
+        },
+        Verdict::Closed
+        | Verdict::Reported
+        | Verdict::Open
+        | Verdict::ProvesNothing
+        | Verdict::Unseen
+        | Verdict::Given => outcome.word(),
     }
 }
 

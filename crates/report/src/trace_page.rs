@@ -137,11 +137,9 @@ fn tools(evidence: &Evidence) -> Vec<ToolTrace> {
     let mut out = Vec::new();
     for seen in &evidence.seen {
         let Observation::ToolCalled { by, call, tool, input } = &seen.what else { continue };
-        let back = evidence.seen.iter().find_map(|back| match &back.what {
-            Observation::ToolReturned { call: of, is_error, .. } if of == call => {
-                Some((back.offset_ms, *is_error))
-            }
-            _ => None,
+        let back = evidence.seen.iter().find_map(|back| {
+            let Observation::ToolReturned { call: of, is_error, .. } = &back.what else { return None };
+            (of == call).then_some((back.offset_ms, *is_error))
         });
         out.push(ToolTrace {
             tool: tool.clone(),
@@ -183,11 +181,9 @@ fn sub_agents(evidence: &Evidence) -> Vec<SubAgentTrace> {
     for seen in &evidence.seen {
         match &seen.what {
             Observation::SubAgentStarted { task, call, agent, description } => {
-                let own = |seen: &&belljar_contract::Seen| match &seen.what {
-                    Observation::ToolCalled { by: Speaker::SubAgent { call: under }, .. } => {
-                        Some(under) == call.as_ref()
-                    }
-                    _ => false,
+                let own = |seen: &&belljar_contract::Seen| {
+                    matches!(&seen.what, Observation::ToolCalled { by: Speaker::SubAgent { call: under }, .. }
+                        if Some(under) == call.as_ref())
                 };
                 out.push(SubAgentTrace {
                     task: task.clone(),
@@ -202,7 +198,31 @@ fn sub_agents(evidence: &Evidence) -> Vec<SubAgentTrace> {
                     known.status.clone_from(status);
                 }
             }
-            _ => {}
+            Observation::Ready { .. }
+            | Observation::ConversationBegan { .. }
+            | Observation::MessageSent { .. }
+            | Observation::MessageTaken { .. }
+            | Observation::StateChanged { .. }
+            | Observation::Said { .. }
+            | Observation::Noted { .. }
+            | Observation::Thought { .. }
+            | Observation::ToolCalled { .. }
+            | Observation::ToolReturned { .. }
+            | Observation::SkillActivated { .. }
+            | Observation::SkillLoaded { .. }
+            | Observation::Compacted
+            | Observation::Asked { .. }
+            | Observation::Answered { .. }
+            | Observation::HookRan { .. }
+            | Observation::CallRefused { .. }
+            | Observation::Retried { .. }
+            | Observation::Unanswered { .. }
+            | Observation::Withdrawn { .. }
+            | Observation::RequestSettled { .. }
+            | Observation::TurnEnded(_)
+            | Observation::AfterResult { .. }
+            | Observation::UnknownFrame { .. }
+            | Observation::Flawed(_) => {}
         }
     }
     out

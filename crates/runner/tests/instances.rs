@@ -1,6 +1,7 @@
 //! The state that is kept for each project: created before a run, locked during it, removed when the project was
 //! deleted.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test selects the variants that it is about")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;

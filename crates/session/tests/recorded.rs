@@ -3,6 +3,7 @@
 //!
 //! `BELLJAR_RECORD_FRAMES=<directory> cargo test -p belljar-runner --test conversation` records them anew.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test selects the variants that it is about")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use belljar_contract::{

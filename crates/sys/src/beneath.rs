@@ -278,14 +278,12 @@ impl Directory {
             if name == "." || name == ".." {
                 continue;
             }
-            let kind = match InodeKind::from(entry.file_type()) {
-                // Some file systems do not report the type; a name that is gone meanwhile is left out.
-                InodeKind::Unknown => match self.status_if_present(name)? {
-                    Some(status) => status.kind,
-                    None => continue,
-                },
-                known => known,
-            };
+            let mut kind = InodeKind::from(entry.file_type());
+            // Some file systems do not report the type; a name that is gone meanwhile is left out.
+            if kind == InodeKind::Unknown {
+                let Some(status) = self.status_if_present(name)? else { continue };
+                kind = status.kind;
+            }
             visit(name, kind);
         }
         Ok(())

@@ -269,10 +269,8 @@ impl Root {
         let shown = show(from, source)?;
         let kind = rustix::fs::fstat(&shown).map_err(refused("look at", from))?;
         close(&shown, at, writing, PLAIN)?;
-        let kind = match FileType::from_raw_mode(kind.st_mode) {
-            FileType::Directory => PointKind::Directory,
-            _ => PointKind::File,
-        };
+        let is_directory = FileType::from_raw_mode(kind.st_mode) == FileType::Directory;
+        let kind = if is_directory { PointKind::Directory } else { PointKind::File };
         self.cover(&shown, at, kind)
     }
 
@@ -481,7 +479,7 @@ fn show(path: &Path, source: Source) -> Result<OwnedFd, RootError> {
     if let Some(expected) = expected {
         let found = identity_of(opened.as_fd()).map_err(|error| match error {
             MountError::Identify { cause, .. } => fault(cause),
-            _ => fault(Errno::IO),
+            MountError::ReadOnly { .. } | MountError::Copy(_) | MountError::Probe { .. } => fault(Errno::IO),
         })?;
         if found != expected {
             return Err(RootError::Changed { path: path.to_owned() });

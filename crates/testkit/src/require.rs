@@ -297,7 +297,7 @@ fn succeeds(program: &str, arguments: &[&str]) -> Result<(), String> {
     let finished = process::run_within(Command::new(program).args(arguments), PROBE_TIME);
     let finished = finished.map_err(|error| match error {
         process::RunError::Start { program, cause } => format!("cannot start {program}: {cause}"),
-        other => other.to_string(),
+        process::RunError::Wait { .. } | process::RunError::TimedOut { .. } => error.to_string(),
     })?;
     if finished.status.success() {
         return Ok(());

@@ -47,9 +47,9 @@ pub fn conforms(schema: &Value, value: &Value) -> bool {
             let known = schema.get("properties").and_then(Value::as_object);
             let mut others =
                 table.iter().filter(|(key, _)| known.is_none_or(|known| !known.contains_key(*key)));
-            match wanted {
-                Value::Bool(false) => others.next().is_none(),
-                schema => others.all(|(_, value)| conforms(schema, value)),
+            match wanted.as_bool() {
+                Some(false) => others.next().is_none(),
+                Some(true) | None => others.all(|(_, value)| conforms(wanted, value)),
             }
         }),
         "oneOf" => wanted.as_array().unwrap().iter().filter(|schema| conforms(schema, value)).count() == 1,

@@ -101,14 +101,11 @@ fn decode_key(
 
 /// An item as it is written, in one line.
 fn line(item: &Node) -> String {
-    match item.to_value() {
-        Value::Object(members) => {
-            let keys: Vec<String> = members
-                .iter()
-                .map(|(key, value)| format!("{}: {}", shown(key), excerpt(&value.to_string())))
-                .collect();
-            keys.join(", ")
-        }
-        other => excerpt(&other.to_string()),
-    }
+    let value = item.to_value();
+    let Value::Object(members) = value else { return excerpt(&value.to_string()) };
+    let keys: Vec<String> = members
+        .iter()
+        .map(|(key, value)| format!("{}: {}", shown(key), excerpt(&value.to_string())))
+        .collect();
+    keys.join(", ")
 }

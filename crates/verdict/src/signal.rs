@@ -243,9 +243,9 @@ fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
             | LimitKind::Cost => out.add(BUDGET, format!("a limit ended the run: {}", limit.describe())),
         }
     }
-    let open = run.evidence.seen.iter().find_map(|seen| match &seen.what {
-        Observation::Unanswered { notes, .. } => Some(notes.join("; ")),
-        _ => None,
+    let open = run.evidence.seen.iter().find_map(|seen| {
+        let Observation::Unanswered { notes, .. } = &seen.what else { return None };
+        Some(notes.join("; "))
     });
     if let Some(notes) = open {
         // The agent was ended in the middle of it: how it ended says nothing about the agent.

@@ -32,10 +32,10 @@ impl Decode for String {
 
 impl Decode for Number {
     fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
-        match node.to_value() {
-            Value::Number(number) => Some(number),
-            _ => faults.mismatch(node, "a number"),
-        }
+        let Value::Number(number) = node.to_value() else {
+            return faults.mismatch(node, "a number");
+        };
+        Some(number)
     }
 
     fn schema() -> Value {

@@ -58,12 +58,10 @@ impl Scalar for HostPattern {
                 Some(host) => {
                     fault.help(format!("write `{}`: the host, without scheme and path", shown(host)))
                 }
-                None => match error {
-                    HostPatternError::Wildcard if text == "*" => {
-                        fault.help("there is no rule that opens everything; name the hosts")
-                    }
-                    _ => fault,
-                },
+                None if matches!(error, HostPatternError::Wildcard) && text == "*" => {
+                    fault.help("there is no rule that opens everything; name the hosts")
+                }
+                None => fault,
             }
         })
     }
@@ -118,10 +116,10 @@ impl Scalar for HostName {
                 Err(HostPatternError::Scheme { instead }) => {
                     let fault = Fault::new("expected a host name, found a URL");
                     let host = instead.and_then(|host| Some(HostPattern::parse(&host).ok()?.target));
-                    match host {
-                        Some(HostTarget::Exact(host)) => fault.help(format!("write `{host}`")),
-                        _ => fault,
+                    if let Some(HostTarget::Exact(host)) = host {
+                        return fault.help(format!("write `{host}`"));
                     }
+                    fault
                 }
                 Err(HostPatternError::Path { instead }) => {
                     Fault::new("expected a host name, found a path behind it")
@@ -160,7 +158,10 @@ impl Scalar for SshPublicKey {
                 SshPublicKeyError::Form => {
                     Fault::new(format!("expected {}, found `{}`", Self::EXPECTED, shown(text)))
                 }
-                other => Fault::new(other.to_string()),
+                SshPublicKeyError::Base64
+                | SshPublicKeyError::Blob
+                | SshPublicKeyError::Algorithm { .. }
+                | SshPublicKeyError::Certificate => Fault::new(error.to_string()),
             };
             fault.help(
                 "`ssh-keyscan HOST` prints the keys of a host; compare them with what its owner publishes",

@@ -334,12 +334,11 @@ fn init(frame: Members<'_>) -> Result<InitFrame, Flaw> {
 }
 
 fn servers(frame: Members<'_>) -> Vec<ServerSeen> {
-    let server = |item: &Value| match item {
-        Value::Object(object) => {
-            let members = Members(object);
+    let server = |item: &Value| match item.as_object().map(Members) {
+        Some(members) => {
             Some(ServerSeen { name: members.loose_text("name")?, status: members.loose_text("status") })
         }
-        other => Some(ServerSeen { name: other.as_str()?.to_owned(), status: None }),
+        None => Some(ServerSeen { name: item.as_str()?.to_owned(), status: None }),
     };
     frame.loose_list("mcp_servers").iter().filter_map(server).collect()
 }

@@ -79,9 +79,9 @@ impl<'a> Members<'a> {
 
     /// The strings of a list; of an object in the list its member `name` or `value`.
     pub fn loose_names(self, key: &str) -> Vec<String> {
-        let name = |item: &Value| match item {
-            Value::Object(object) => Members(object).loose_text_of(&["name", "value"]),
-            other => other.as_str().map(str::to_owned),
+        let name = |item: &Value| match item.as_object() {
+            Some(object) => Members(object).loose_text_of(&["name", "value"]),
+            None => item.as_str().map(str::to_owned),
         };
         self.loose_list(key).iter().filter_map(name).collect()
     }

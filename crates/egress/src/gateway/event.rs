@@ -96,7 +96,7 @@ pub enum GatewayTrouble {
     NoCredential(ModelCredentialError),
     #[error("{upstream} does not accept the credential from {source_name} (status {status}): {said}", source_name = .from)]
     CredentialRefused {
-        from: CredentialSource,
+        from: Box<CredentialSource>,
         upstream: String,
         status: u16,
         /// The message of the host.

@@ -307,7 +307,7 @@ impl LiveInner {
                 None => message_of(&body),
             };
             let trouble = GatewayTrouble::CredentialRefused {
-                from: found.source.clone(),
+                from: Box::new(found.source.clone()),
                 upstream: self.upstream.destination().to_string(),
                 status: status.as_u16(),
                 said,

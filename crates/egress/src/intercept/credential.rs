@@ -13,9 +13,9 @@ pub enum ValuePart {
     Secret(Arc<Secret>),
 }
 
-/// A credential as it was declared.
+/// A credential for one destination, with the parts of its value.
 #[derive(Debug)]
-pub struct CredentialSpec {
+pub struct HostCredential {
     /// The name for logs.
     pub name: String,
     /// The only destination that it is sent to.
@@ -66,8 +66,8 @@ const OWNED_BY_TRANSPORT: [HeaderName; 7] = [
 ];
 
 impl BoundCredential {
-    pub fn new(spec: CredentialSpec) -> Result<Self, CredentialError> {
-        let CredentialSpec { name, destination, header, value } = spec;
+    pub fn new(spec: HostCredential) -> Result<Self, CredentialError> {
+        let HostCredential { name, destination, header, value } = spec;
         let known = HeaderName::from_bytes(header.as_bytes()).ok();
         let Some(header) = known.filter(|known| !OWNED_BY_TRANSPORT.contains(known)) else {
             return Err(CredentialError::Header { name, header });

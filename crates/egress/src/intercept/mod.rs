@@ -15,7 +15,7 @@ mod service;
 mod trust;
 
 pub use ca::{CaError, CertificateAuthority};
-pub use credential::{CredentialError, CredentialSpec, ValuePart};
+pub use credential::{CredentialError, HostCredential, ValuePart};
 pub use trust::{TrustBundle, trust_bundle};
 
 use crate::proxy::{Intercept, Tunnel, TunnelEnd};
@@ -66,7 +66,7 @@ pub enum InterceptError {
 /// Everything that an [`Interceptor`] needs.
 pub struct Interception {
     pub rules: Vec<EgressRule>,
-    pub credentials: Vec<CredentialSpec>,
+    pub credentials: Vec<HostCredential>,
     /// Signs the certificates that clients see.
     pub ca: Arc<CertificateAuthority>,
     /// The TLS client for connections to hosts.
@@ -120,7 +120,7 @@ impl Interceptor {
 
 /// The names that the CA has to sign for: those with a credential, and those whose requests are checked.
 #[must_use]
-pub fn intercepted_hosts(rules: &[EgressRule], credentials: &[CredentialSpec]) -> Vec<HostName> {
+pub fn intercepted_hosts(rules: &[EgressRule], credentials: &[HostCredential]) -> Vec<HostName> {
     let bound = credentials.iter().filter_map(|credential| match &credential.destination.host {
         Host::Name(name) => Some(name.clone()),
         Host::Address(_) => None,

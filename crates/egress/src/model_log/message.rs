@@ -124,8 +124,5 @@ fn tool_use(block: &Value, pieces: &str, redact: &dyn Fn(&mut Value)) -> ServedB
 fn clean(text: &mut String, redact: &dyn Fn(&mut Value)) {
     let mut value = Value::String(std::mem::take(text));
     redact(&mut value);
-    *text = match value {
-        Value::String(text) => text,
-        other => other.to_string(),
-    };
+    *text = if let Value::String(text) = value { text } else { value.to_string() };
 }

@@ -32,7 +32,7 @@ pub(super) fn items(body: &[u8], redact: &dyn Fn(&mut Value), bare: Bare) -> Vec
                 let items = blocks.iter().filter_map(|block| item(&role, block, bare));
                 out.extend(items.take(MOST_ITEMS + 1));
             }
-            _ => {}
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
         }
     }
     out
@@ -71,7 +71,7 @@ fn result_text(content: &Value) -> String {
         Value::Array(items) => {
             items.iter().filter_map(|item| item["text"].as_str()).collect::<Vec<_>>().join("\n")
         }
-        _ => String::new(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => String::new(),
     }
 }
 

@@ -1,3 +1,5 @@
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test selects the variants that it is about")]
+
 use super::remembered::MOST_BYTES as REMEMBERED_BYTES;
 use super::*;
 use belljar_contract::{ModelItem, Repeated, ServedBlock, input_forms, read_model_log, text_digest};

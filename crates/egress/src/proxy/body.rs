@@ -112,7 +112,15 @@ impl Chunks {
                     self.state = if left == 0 { ChunkState::ContentCr } else { ChunkState::Content { left } };
                     return Ok(Taken { used: used + length, content: used..used + length });
                 }
-                state => self.state = self.step(state, *byte)?,
+                state @ (ChunkState::Size { .. }
+                | ChunkState::Extension { .. }
+                | ChunkState::SizeEnd { .. }
+                | ChunkState::ContentCr
+                | ChunkState::ContentLf
+                | ChunkState::TrailerStart
+                | ChunkState::Trailer
+                | ChunkState::TrailerEnd
+                | ChunkState::LastLf) => self.state = self.step(state, *byte)?,
             }
             used += 1;
         }

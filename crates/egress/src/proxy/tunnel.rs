@@ -99,10 +99,8 @@ pub(super) async fn open(
 
 /// The response for a host that cannot be connected to.
 pub(super) fn unreachable(destination: &Destination, error: &io::Error) -> ErrorResponse {
-    let status = match error.kind() {
-        io::ErrorKind::TimedOut => "504 Gateway Timeout",
-        _ => "502 Bad Gateway",
-    };
+    let is_late = error.kind() == io::ErrorKind::TimedOut;
+    let status = if is_late { "504 Gateway Timeout" } else { "502 Bad Gateway" };
     ErrorResponse::new(
         status,
         format!("belljar: {destination} is allowed, but the connection failed: {error}.\n"),

@@ -117,10 +117,8 @@ mod tests {
     }
 
     fn played(choice: Choice) -> usize {
-        match choice {
-            Choice::Turn { index, .. } => index,
-            other => panic!("expected a turn, got {other:?}"),
-        }
+        let Choice::Turn { index, .. } = choice else { panic!("expected a turn, got {choice:?}") };
+        index
     }
 
     #[test]

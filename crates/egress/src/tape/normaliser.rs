@@ -287,14 +287,12 @@ pub(super) fn read_kept(bytes: &[u8]) -> Value {
 
 /// A kept body with a further normaliser applied.
 pub(super) fn kept_with(bytes: &[u8], normaliser: Normaliser) -> Vec<u8> {
-    match read_kept(bytes) {
-        Value::String(text) => {
-            let mut value = Value::String(text);
-            Texts::default().apply(normaliser, &mut value);
-            value.as_str().unwrap_or_default().as_bytes().to_vec()
-        }
-        value => canonical_json(&further(&value, normaliser)).into_bytes(),
+    let mut value = read_kept(bytes);
+    if value.is_string() {
+        Texts::default().apply(normaliser, &mut value);
+        return value.as_str().unwrap_or_default().as_bytes().to_vec();
     }
+    canonical_json(&further(&value, normaliser)).into_bytes()
 }
 
 /// The session id, which the agent writes as JSON inside JSON.

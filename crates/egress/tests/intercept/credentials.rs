@@ -5,7 +5,7 @@ use crate::stage::{Stage, VALUE, allow, allow_only, bearer, destination};
 use crate::world::{Speaks, World};
 use belljar_contract::Secret;
 use belljar_egress::intercept::{
-    CertificateAuthority, CredentialSpec, InterceptTimeouts, Interception, Interceptor, ValuePart,
+    CertificateAuthority, HostCredential, InterceptTimeouts, Interception, Interceptor, ValuePart,
 };
 use belljar_egress::proxy::Intercept;
 use belljar_egress::tls::{ExtraRoots, TlsClient};
@@ -107,7 +107,7 @@ async fn connection_headers_cannot_remove_the_credential() {
 #[tokio::test]
 async fn a_credential_that_cannot_be_sent_or_hidden_is_refused_before_anything_happens() {
     let refused = |header: &str, value: &str| {
-        let credential = CredentialSpec {
+        let credential = HostCredential {
             header: header.to_owned(),
             value: vec![ValuePart::Secret(Arc::new(Secret::new(value)))],
             ..bearer("api.test:443")

@@ -6,7 +6,7 @@ use belljar_contract::{
     Secret,
 };
 use belljar_egress::intercept::{
-    CertificateAuthority, CredentialSpec, InterceptTimeouts, Interception, Interceptor, ValuePart,
+    CertificateAuthority, HostCredential, InterceptTimeouts, Interception, Interceptor, ValuePart,
     intercepted_hosts,
 };
 use belljar_egress::proxy::{Intercept, InterceptedRequest, RequestSink, Tunnel, TunnelEnd};
@@ -60,8 +60,8 @@ pub fn allow_only(host: &str, methods: &[&str], paths: &[&str]) -> EgressRule {
     EgressRule { request: Some(RequestRule { methods, paths }), ..allow(host) }
 }
 
-pub fn bearer(host: &str) -> CredentialSpec {
-    CredentialSpec {
+pub fn bearer(host: &str) -> HostCredential {
+    HostCredential {
         name: "TOKEN".to_owned(),
         destination: destination(host),
         header: "Authorization".to_owned(),
@@ -79,14 +79,14 @@ pub fn timeouts() -> InterceptTimeouts {
 
 impl Stage {
     /// Rules and credentials for a trusted host.
-    pub fn new(world: &World, rules: Vec<EgressRule>, credentials: Vec<CredentialSpec>) -> Self {
+    pub fn new(world: &World, rules: Vec<EgressRule>, credentials: Vec<HostCredential>) -> Self {
         Self::waiting(world, rules, credentials, timeouts(), vec![world.root.clone()])
     }
 
     pub fn waiting(
         world: &World,
         rules: Vec<EgressRule>,
-        credentials: Vec<CredentialSpec>,
+        credentials: Vec<HostCredential>,
         timeouts: InterceptTimeouts,
         roots: Vec<rustls::pki_types::CertificateDer<'static>>,
     ) -> Self {

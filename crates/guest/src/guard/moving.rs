@@ -95,7 +95,7 @@ impl Caller<'_> {
         let hold = |path: &Path, making: Making, why: &str| {
             let remedy = || match from.remedy_of_move() {
                 Remedy::Yes => to.remedy_of_move(),
-                other => other,
+                other @ (Remedy::Mount | Remedy::Nothing) => other,
             };
             self.hold_as(HeldAct::new(path.to_owned(), GuestAct::Move, why), making, remedy)
         };

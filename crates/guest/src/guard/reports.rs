@@ -123,9 +123,9 @@ mod tests {
             reports.held(config, GuestAct::Write, why);
         }
         let reasons = |reports: Vec<GuestReport>| -> Vec<String> {
-            let reason = |report| match report {
-                GuestReport::Held { why, .. } => why,
-                other => format!("{other:?}"),
+            let reason = |report| {
+                let GuestReport::Held { why, .. } = report else { return format!("{report:?}") };
+                why
             };
             reports.into_iter().map(reason).collect()
         };

@@ -139,7 +139,12 @@ impl Compiler<'_> {
         }
         match facts.path(&path.child(&recorded.mark)) {
             PathFact::File(mark) if mark.is_within(&real) => Ok(Some((path, real))),
-            _ => Err(format!("it has no `{}`", recorded.mark)),
+            PathFact::File(_)
+            | PathFact::Directory(_)
+            | PathFact::Missing
+            | PathFact::Special
+            | PathFact::Loop
+            | PathFact::Unreadable(_) => Err(format!("it has no `{}`", recorded.mark)),
         }
     }
 }

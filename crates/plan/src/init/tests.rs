@@ -1,3 +1,5 @@
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test selects the variants that it is about")]
+
 use super::*;
 use crate::manifest::{LayerText, Manifest, ManifestLayer, json_schema, parse};
 use crate::syntax::parse_toml;

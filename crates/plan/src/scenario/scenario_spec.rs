@@ -99,7 +99,12 @@ impl Decode for Milliseconds {
             #[expect(clippy::cast_possible_truncation, reason = "the range is looked at first")]
             Kind::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => Some(number as i64),
             Kind::Float(_) => None,
-            _ => return faults.mismatch(node, "a number of milliseconds"),
+            Kind::Null
+            | Kind::String(_)
+            | Kind::Boolean(_)
+            | Kind::Array(_)
+            | Kind::Table(_)
+            | Kind::Foreign(_) => return faults.mismatch(node, "a number of milliseconds"),
         };
         let fits = number.and_then(|n| u64::try_from(n).ok()).filter(|n| (1..=Self::MAX).contains(n));
         if fits.is_none() {

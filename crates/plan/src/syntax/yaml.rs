@@ -98,6 +98,7 @@ struct Builder {
 }
 
 impl Builder {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the parser's event type is open")]
     fn take(&mut self, event: Event<'_>, span: Range<usize>) -> Result<(), SyntaxError> {
         let refuse = |what: &str| SyntaxError::new(format!("{what} cannot be used here"), span.clone());
         if let Event::Scalar(_, _, anchor, _)
@@ -151,7 +152,7 @@ impl Builder {
                 }
                 None => Err(refuse("this construct")),
             },
-            // The event type is open; what a later parser adds is refused until it is understood.
+            // What a later parser adds is refused until it is understood.
             _ => Err(refuse("this construct")),
         }
     }

@@ -252,10 +252,10 @@ fn read_body(directory: &AbsPath, seq: u64, body: BodyRef) -> Result<Vec<u8>, Ta
 }
 
 fn fault_of_body(fault: TapeFault, seq: u64, body: BodyRef) -> TapeFault {
-    match fault {
-        TapeFault::Missing { .. } => TapeFault::MissingBody { seq, digest: body.digest },
-        other => other,
+    if matches!(fault, TapeFault::Missing { .. }) {
+        return TapeFault::MissingBody { seq, digest: body.digest };
     }
+    fault
 }
 
 /// Reads the exchanges. A specific fault, such as a wrong order, is reported before a wrong digest.

@@ -11,7 +11,7 @@ use belljar_contract::{
     Secret,
 };
 use belljar_egress::gateway::{AddressScope, ProviderTools, Upstream, find_credential};
-use belljar_egress::intercept::{CredentialSpec, ValuePart};
+use belljar_egress::intercept::{HostCredential, ValuePart};
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use belljar_session::Harnesses;
 use std::ffi::{OsStr, OsString};
@@ -25,7 +25,7 @@ pub(super) fn bound(
     environment: &HostEnvironment,
     ask: Ask<'_>,
     named: &mut Vec<(String, Arc<Secret>)>,
-) -> Result<Vec<CredentialSpec>, EgressError> {
+) -> Result<Vec<HostCredential>, EgressError> {
     let mut out = Vec::new();
     for Credential { host, header, value } in &plan.credentials {
         let name = format!("{host} {header}");
@@ -52,7 +52,7 @@ pub(super) fn bound(
         let mut ports: Vec<_> = opening.map(belljar_contract::EgressRule::port_when_allowing).collect();
         ports.sort_unstable();
         ports.dedup();
-        out.extend(ports.into_iter().map(|port| CredentialSpec {
+        out.extend(ports.into_iter().map(|port| HostCredential {
             name: name.clone(),
             destination: Destination { host: Host::Name(host.clone()), port },
             header: header.clone(),

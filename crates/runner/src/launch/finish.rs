@@ -45,7 +45,18 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
         egress_head: _in_the_journal_too,
         failures,
     } = egress;
-    let Record { journal, redact, value_digests, session, .. } = record;
+    let Record {
+        planned: _,
+        environment: _,
+        journal,
+        redact,
+        value_digests,
+        // What these three found is in the journal and in `Examined`.
+        project: _,
+        layer: _,
+        files: _,
+        session,
+    } = record;
     record_errors.extend(failures);
     denied.iter_mut().for_each(|one| one.redact(&redact));
     let spent = usage.map(|usage| spent(&usage, cost_micros.unwrap_or(0)));

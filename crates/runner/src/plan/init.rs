@@ -50,9 +50,11 @@ pub fn starting(planner: &Planner) -> (AbsPath, String) {
 /// # Errors
 /// If the file exists or cannot be written.
 pub fn write_new(path: &AbsPath, text: &str) -> Result<(), StartingError> {
-    let failed = |cause: std::io::Error| match cause.kind() {
-        std::io::ErrorKind::AlreadyExists => StartingError::Exists { path: path.clone() },
-        _ => StartingError::Write { path: path.clone(), cause },
+    let failed = |cause: std::io::Error| {
+        if cause.kind() == std::io::ErrorKind::AlreadyExists {
+            return StartingError::Exists { path: path.clone() };
+        }
+        StartingError::Write { path: path.clone(), cause }
     };
     let directory = path.parent().unwrap_or_else(|| path.clone());
     let mut file = tempfile::Builder::new()

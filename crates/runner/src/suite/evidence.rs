@@ -57,7 +57,26 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
             Logged::Known(Event::EgressLogged { head }) => egress_head = Some(head),
             Logged::Known(Event::LimitReached { limit }) => stopped_by = Some(limit),
             Logged::Known(Event::Interrupted { signal: _ }) => interrupted = true,
-            Logged::Known(_) => {}
+            Logged::Known(
+                // The frames and the log of the model are read by their own functions.
+                Event::FramesLogged { .. }
+                | Event::ModelLogged { .. }
+                // No assertion is about these.
+                | Event::RunStarted { .. }
+                | Event::Sealed { .. }
+                | Event::CommandStarted { .. }
+                | Event::LimitSet { .. }
+                | Event::SignalForwarded { .. }
+                | Event::HostExecutedCreated { .. }
+                | Event::HostExecutedHeld { .. }
+                | Event::HostExecutedAsked { .. }
+                | Event::HostExecutedAnswered { .. }
+                | Event::WorkspaceChanged { .. }
+                | Event::CommandEnded { .. }
+                | Event::Notice { .. }
+                | Event::CleanupFailed { .. }
+                | Event::RunEnded { .. },
+            ) => {}
             Logged::Unread(_) => unknown += 1,
         }
     }

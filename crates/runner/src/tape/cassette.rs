@@ -160,13 +160,12 @@ fn lines(cassette: &Cassette, trial: &Trial, greeting: Option<&str>) -> VecDeque
 
 /// The text of a message of the user.
 fn message_text(frame: &Value) -> String {
-    match &frame["message"]["content"] {
-        Value::String(text) => text.clone(),
-        content => {
-            let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default().iter();
-            blocks.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
-        }
+    let content = &frame["message"]["content"];
+    if let Some(text) = content.as_str() {
+        return text.to_owned();
     }
+    let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default().iter();
+    blocks.filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
 fn files(cassette: &Cassette) -> Option<FilesSeen> {

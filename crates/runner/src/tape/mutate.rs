@@ -104,7 +104,33 @@ pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
                 let shown = Mutation { what, place: String::new(), from, to: "deny".to_owned() };
                 groups.push(vec![Change { shown, kind: MutationKind::Denied(at) }]);
             }
-            _ => {}
+            Observation::Ready { .. }
+            | Observation::ConversationBegan { .. }
+            | Observation::MessageSent { .. }
+            | Observation::MessageTaken { .. }
+            | Observation::StateChanged { .. }
+            | Observation::Said { .. }
+            | Observation::Noted { .. }
+            | Observation::Thought { .. }
+            | Observation::ToolCalled { .. }
+            | Observation::ToolReturned { .. }
+            | Observation::SubAgentStarted { .. }
+            | Observation::SubAgentEnded { .. }
+            | Observation::SkillActivated { .. }
+            | Observation::SkillLoaded { .. }
+            | Observation::Compacted
+            | Observation::Asked { .. }
+            | Observation::Answered { .. }
+            | Observation::HookRan { .. }
+            | Observation::CallRefused { .. }
+            | Observation::Retried { .. }
+            | Observation::Unanswered { .. }
+            | Observation::Withdrawn { .. }
+            | Observation::RequestSettled { .. }
+            | Observation::TurnEnded(_)
+            | Observation::AfterResult { .. }
+            | Observation::UnknownFrame { .. }
+            | Observation::Flawed(_) => {}
         }
     }
     let planned: usize = groups.iter().map(Vec::len).sum();
@@ -210,13 +236,13 @@ impl MutationKind {
 /// The result of the call that an answer was about.
 fn returned(evidence: &mut Evidence, answer: usize) -> Option<(&mut String, &mut bool)> {
     let Observation::Answered { request, .. } = &evidence.seen[answer].what else { return None };
-    let call = evidence.seen.iter().find_map(|seen| match &seen.what {
-        Observation::Asked { request: asked, call, .. } if asked == request => call.clone(),
-        _ => None,
+    let call = evidence.seen.iter().find_map(|seen| {
+        let Observation::Asked { request: asked, call, .. } = &seen.what else { return None };
+        call.clone().filter(|_| asked == request)
     })?;
-    evidence.seen.iter_mut().find_map(|seen| match &mut seen.what {
-        Observation::ToolReturned { call: of, text, is_error, .. } if *of == call => Some((text, is_error)),
-        _ => None,
+    evidence.seen.iter_mut().find_map(|seen| {
+        let Observation::ToolReturned { call: of, text, is_error, .. } = &mut seen.what else { return None };
+        (*of == call).then_some((text, is_error))
     })
 }
 

@@ -38,6 +38,8 @@ pub enum ProtocolError {
     /// A recorded answer does not match its question.
     #[error("the recorded answer to `{request}` does not match the question: {why}")]
     Answer { request: String, why: String },
+    #[error("the recorded answer to `{request}` names the decider `{by}`, which this belljar does not know")]
+    Decider { request: String, by: String },
 }
 
 /// The result of replaying a tape.
@@ -109,7 +111,7 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     };
     let skills = tape.head.scenario.places.iter().map(place).collect();
     let config = MachineConfig { skills, ..MachineConfig::default() };
-    let mut again = Again::new(config, lines, Answered::recorded(&found.seen));
+    let mut again = Again::new(config, lines, Answered::recorded(&found.seen)?);
     again.begin();
     while let Some(said) = again.lines.pop_front() {
         again.take(said);

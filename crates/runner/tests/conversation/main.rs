@@ -1,6 +1,7 @@
 //! Conversations with the real agent: the answers decide what the agent does and what the model receives. Each scene is
 //! played with the pinned version and a newer one, and with the pinned one in the sandbox.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test selects the variants that it is about")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod recording;

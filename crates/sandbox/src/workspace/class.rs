@@ -12,14 +12,16 @@ pub(super) fn entry_kind<E>(
     status: &Status,
     target: impl FnOnce() -> Result<PathBuf, E>,
 ) -> Result<EntryKind, E> {
-    Ok(match special(status.kind) {
-        Some(special) => EntryKind::Special(special),
-        None => match status.kind {
-            InodeKind::Directory => EntryKind::Directory,
-            InodeKind::Symlink => EntryKind::Symlink(target()?),
-            _ if status.mode & SET_ID_BITS != 0 => EntryKind::SetIdFile,
-            _ => EntryKind::File,
-        },
+    Ok(match status.kind {
+        InodeKind::Directory => EntryKind::Directory,
+        InodeKind::Symlink => EntryKind::Symlink(target()?),
+        InodeKind::File if status.mode & SET_ID_BITS != 0 => EntryKind::SetIdFile,
+        InodeKind::File => EntryKind::File,
+        InodeKind::Fifo
+        | InodeKind::Socket
+        | InodeKind::CharacterDevice
+        | InodeKind::BlockDevice
+        | InodeKind::Unknown => EntryKind::Special(special(status.kind).unwrap_or(SpecialKind::Unknown)),
     })
 }
 

@@ -192,10 +192,6 @@ impl Copy<'_> {
         path: &Path,
     ) -> Result<Next, Fault> {
         let Some(status) = source.status_if_present(name)? else { return Ok(Next::Done) };
-        if let Some(kind) = special(status.kind) {
-            self.out.skipped.push((path.to_owned(), kind));
-            return Ok(Next::Done);
-        }
         match status.kind {
             InodeKind::Directory => {
                 if status.identity == self.own {
@@ -216,7 +212,15 @@ impl Copy<'_> {
                 }
                 target.set_modified(name, Some(status.modified))?;
             }
-            _ => self.file(source, target, name, path, &status)?,
+            InodeKind::File => self.file(source, target, name, path, &status)?,
+            InodeKind::Fifo
+            | InodeKind::Socket
+            | InodeKind::CharacterDevice
+            | InodeKind::BlockDevice
+            | InodeKind::Unknown => {
+                let kind = special(status.kind).unwrap_or(SpecialKind::Unknown);
+                self.out.skipped.push((path.to_owned(), kind));
+            }
         }
         Ok(Next::Done)
     }

@@ -328,7 +328,12 @@ impl Walk<'_> {
                 belljar_class::at(names, tops).filter(|hit| hit.extent == Extent::Subtree)
             }
             InodeKind::Symlink => belljar_class::at_or_below(names, tops),
-            _ => belljar_class::at(names, tops),
+            InodeKind::File
+            | InodeKind::Fifo
+            | InodeKind::Socket
+            | InodeKind::CharacterDevice
+            | InodeKind::BlockDevice
+            | InodeKind::Unknown => belljar_class::at(names, tops),
         };
         let is_pointer = || names.last().is_some_and(|name| name.eq_ignore_ascii_case(b".git"));
         if kind != InodeKind::Directory && is_pointer() {
@@ -343,7 +348,13 @@ impl Walk<'_> {
         if grade == Grade::Guarded && !covered {
             let kind = match status.kind {
                 InodeKind::Directory => ProtectedKind::Directory,
-                _ => ProtectedKind::File,
+                InodeKind::File
+                | InodeKind::Symlink
+                | InodeKind::Fifo
+                | InodeKind::Socket
+                | InodeKind::CharacterDevice
+                | InodeKind::BlockDevice
+                | InodeKind::Unknown => ProtectedKind::File,
             };
             let held = belljar_class::held(&entry.path, Making::File, self.tree);
             let decided_by_content = kind == ProtectedKind::File

@@ -1,5 +1,6 @@
 //! The workspace on real file systems, as the user who runs the tests and, if that is root, as an ordinary user again.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test selects the variants that it is about")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod applying;

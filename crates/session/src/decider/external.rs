@@ -178,14 +178,15 @@ impl Members {
         match self.text("behavior")?.as_str() {
             "allow" => {
                 let input = self.optional_object("updatedInput")?;
-                let grant = match self.take("grant") {
-                    Value::Null => None,
-                    _ if !tool.starts_with("webfetch:") => {
-                        return Err(member("grant", "only a `WebFetch` call can have a grant"));
-                    }
-                    Value::String(word) if word == "once" => Some(Grant::Once),
-                    Value::String(word) if word == "domain" => Some(Grant::Domain),
-                    _ => return Err(member("grant", "expected `once` or `domain`")),
+                let grant = self.take("grant");
+                if !grant.is_null() && !tool.starts_with("webfetch:") {
+                    return Err(member("grant", "only a `WebFetch` call can have a grant"));
+                }
+                let grant = match grant.as_str() {
+                    None if grant.is_null() => None,
+                    Some("once") => Some(Grant::Once),
+                    Some("domain") => Some(Grant::Domain),
+                    Some(_) | None => return Err(member("grant", "expected `once` or `domain`")),
                 };
                 Ok((AnswerValue::Allow { input, permissions: Vec::new() }, grant))
             }
@@ -193,7 +194,11 @@ impl Members {
                 let message = match self.take("message") {
                     Value::Null => "denied by the decider".to_owned(),
                     Value::String(text) if !text.trim().is_empty() => text,
-                    _ => return Err(member("message", "expected a text that is not empty")),
+                    Value::String(_)
+                    | Value::Bool(_)
+                    | Value::Number(_)
+                    | Value::Array(_)
+                    | Value::Object(_) => return Err(member("message", "expected a text that is not empty")),
                 };
                 Ok((AnswerValue::Deny { message, then: AfterDeny::GoOn }, None))
             }
@@ -206,17 +211,17 @@ impl Members {
     }
 
     fn text(&mut self, key: &str) -> Result<String, ReplyError> {
-        match self.take(key) {
-            Value::String(text) => Ok(text),
-            _ => Err(member(key, "expected a text")),
-        }
+        let Value::String(text) = self.take(key) else { return Err(member(key, "expected a text")) };
+        Ok(text)
     }
 
     fn optional_object(&mut self, key: &str) -> Result<Option<Map<String, Value>>, ReplyError> {
         match self.take(key) {
             Value::Null => Ok(None),
             Value::Object(object) => Ok(Some(object)),
-            _ => Err(member(key, "expected an object")),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                Err(member(key, "expected an object"))
+            }
         }
     }
 }
@@ -226,12 +231,12 @@ fn labels(value: Value) -> Option<Vec<String>> {
     let one = |value: Value| match value {
         Value::String(text) => Some(text),
         Value::Number(number) if number.is_u64() => Some(number.to_string()),
-        _ => None,
+        Value::Number(_) | Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     };
-    match value {
-        Value::Array(items) => items.into_iter().map(one).collect(),
-        single => one(single).map(|label| vec![label]),
+    if let Value::Array(items) = value {
+        return items.into_iter().map(one).collect();
     }
+    one(value).map(|label| vec![label])
 }
 
 fn member(member: &str, why: &str) -> ReplyError {

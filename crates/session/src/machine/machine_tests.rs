@@ -1,3 +1,5 @@
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test selects the variants that it is about")]
+
 use super::*;
 use crate::question::{AnswerValue, By, Chosen};
 use belljar_contract::{AfterDeny, HookPermission, SkillWay};

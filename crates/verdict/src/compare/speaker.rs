@@ -250,7 +250,9 @@ impl<'a> Speakers<'a> {
                     return Err(format!("the call {call} a second time"));
                 }
             }
-            _ => return differs("a block"),
+            (ClaimedBlock::Text { .. } | ClaimedBlock::Thinking(_) | ClaimedBlock::ToolUse { .. }, _) => {
+                return differs("a block");
+            }
         }
         chain.next_block += shown + 1;
         Ok(())

@@ -91,9 +91,9 @@ mod tests {
         let packet = Packet::parse(&bytes).unwrap();
         assert_eq!(packet.id(), 7);
         assert!(packet.has_flags(PacketFlag::RESPONSE));
-        let addresses = packet.answers.iter().filter_map(|record| match &record.rdata {
-            RData::A(address) => Some(Ipv4Addr::from(address.address)),
-            _ => None,
+        let addresses = packet.answers.iter().filter_map(|record| {
+            let RData::A(address) = &record.rdata else { return None };
+            Some(Ipv4Addr::from(address.address))
         });
         (packet.rcode(), addresses.collect())
     }

@@ -19,10 +19,9 @@ pub(crate) use texts::Keeping;
 
 use crate::session::console::Emit;
 use belljar_contract::{
-    Deadline, Digest, Event, Frame, MessageId, Observation, ProtocolFlaw, RequestId, SessionState, Speaker,
-    UserMessage,
+    Deadline, Digest, Event, Frame, FrameWay, MessageId, Observation, ProtocolFlaw, RequestId, SessionState,
+    Speaker, UserMessage,
 };
-use belljar_record::FrameWay;
 use belljar_sandbox::{StreamEnd, Streams};
 use belljar_session::decider::{Chain, Unanswered};
 use belljar_session::{Answer, Command, Decoder, Item, Machine, Output, Question, encode};

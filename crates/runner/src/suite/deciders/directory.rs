@@ -277,10 +277,8 @@ fn question_answers(
 
 fn read_gate(directory: &AbsPath, number: u64) -> Option<Map<String, Value>> {
     let text = small_text(&directory.child(&format!("req-{number}.json")))?;
-    match serde_json::from_str(&text).ok()? {
-        Value::Object(request) => Some(request),
-        _ => None,
-    }
+    let Value::Object(request) = serde_json::from_str(&text).ok()? else { return None };
+    Some(request)
 }
 
 fn small_text(path: &AbsPath) -> Option<String> {

@@ -209,21 +209,52 @@ pub(in crate::tape) enum Answered {
 }
 
 impl Answered {
-    pub(super) fn recorded(seen: &[Seen]) -> Self {
+    /// # Errors
+    /// If an answer names a decider that does not exist.
+    pub(super) fn recorded(seen: &[Seen]) -> Result<Self, ProtocolError> {
         let (mut answered, mut unanswered) = (BTreeMap::new(), BTreeMap::new());
-        for Seen { what, .. } in seen {
+        for Seen { seq: _, offset_ms: _, what } in seen {
             match what {
-                Observation::Answered { request, by, reason, chosen, .. } => {
-                    let by = By::ALL.into_iter().find(|one| one.name() == by).unwrap_or(By::Belljar);
+                // The frames give the answer itself.
+                Observation::Answered { request, answer: _, chosen, by, reason } => {
+                    let known = By::ALL.into_iter().find(|one| one.name() == by);
+                    let by = known.ok_or_else(|| ProtocolError::Decider {
+                        request: request.to_string(),
+                        by: by.clone(),
+                    })?;
                     answered.insert(request.to_string(), (by, reason.clone(), chosen.clone()));
                 }
                 Observation::Unanswered { request, .. } => {
                     unanswered.insert(request.to_string(), what.clone());
                 }
-                _ => {}
+                Observation::Ready { .. }
+                | Observation::ConversationBegan { .. }
+                | Observation::MessageSent { .. }
+                | Observation::MessageTaken { .. }
+                | Observation::StateChanged { .. }
+                | Observation::Said { .. }
+                | Observation::Noted { .. }
+                | Observation::Thought { .. }
+                | Observation::ToolCalled { .. }
+                | Observation::ToolReturned { .. }
+                | Observation::SubAgentStarted { .. }
+                | Observation::SubAgentEnded { .. }
+                | Observation::SkillActivated { .. }
+                | Observation::SkillLoaded { .. }
+                | Observation::Compacted
+                | Observation::Asked { .. }
+                | Observation::HookRan { .. }
+                | Observation::CallRefused { .. }
+                | Observation::Retried { .. }
+                | Observation::Withdrawn { .. }
+                | Observation::RequestSettled { .. }
+                | Observation::TurnEnded(_)
+                | Observation::AfterResult { .. }
+                | Observation::UnknownFrame { .. }
+                | Observation::Flawed(_) => {}
             }
         }
-        Self::Recorded { answered, unanswered }
+        Ok(Self::Recorded { answered, unanswered })
     }
 
     /// The answer that a frame contains; `None` if it is not known whether one was given.
@@ -240,7 +271,9 @@ impl Answered {
                 };
                 match chain.decide(question) {
                     Ok(decided) if decided.value == value => (value, decided.by, decided.reason),
-                    _ => (value, By::External, "no rule of the scenario gives this answer".to_owned()),
+                    Ok(_) | Err(_) => {
+                        (value, By::External, "no rule of the scenario gives this answer".to_owned())
+                    }
                 }
             }
         };
@@ -317,6 +350,37 @@ fn answer_value(question: &Question, frame: &Value, chosen: &[String]) -> Option
             };
             Some(AnswerValue::Choices(questions.iter().zip(chosen).map(pick).collect()))
         }
-        _ => None,
+        (
+            Question::Permission(_)
+            | Question::Choice { .. }
+            | Question::Elicitation(_)
+            | Question::Dialog(_)
+            | Question::Unreadable { .. }
+            | Question::Hook(_)
+            | Question::Mcp(_),
+            _,
+        ) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(by: &str) -> Result<Answered, ProtocolError> {
+        let request = RequestId::new("r1").unwrap();
+        let (answer, reason, by) = ("allow".to_owned(), String::new(), by.to_owned());
+        let what = Observation::Answered { request, answer, chosen: Vec::new(), by, reason };
+        Answered::recorded(&[Seen { seq: 1, offset_ms: 1, what }])
+    }
+
+    #[test]
+    fn an_unknown_decider_is_an_error() {
+        assert!(By::ALL.into_iter().all(|by| recorded(by.name()).is_ok()));
+        let error = recorded("oracle").err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "the recorded answer to `r1` names the decider `oracle`, which this belljar does not know"
+        );
     }
 }

@@ -3,7 +3,7 @@
 use super::ProtocolError;
 use super::again::contains;
 use crate::tape::Tape;
-use belljar_contract::{Frame, FrameError};
+use belljar_contract::{Frame, FrameError, FrameWay};
 use serde::Deserialize;
 use serde_json::Value;
 use std::io;
@@ -27,25 +27,18 @@ pub(in crate::tape) enum Said {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Way {
-    In,
-    Out,
-}
-
-#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenLine {
     offset_ms: u64,
-    way: Way,
+    way: FrameWay,
     frame: Value,
 }
 
 impl From<WrittenLine> for Line {
     fn from(WrittenLine { offset_ms, way, frame }: WrittenLine) -> Self {
         let said = match way {
-            Way::In => Said::Agent(Frame::from_value(frame)),
-            Way::Out => Said::Belljar(frame),
+            FrameWay::In => Said::Agent(Frame::from_value(frame)),
+            FrameWay::Out => Said::Belljar(frame),
         };
         Self { offset_ms, said }
     }

@@ -264,6 +264,7 @@ fn first(sockets: &[PathBuf], tried: &mut Vec<String>) -> Option<Engine> {
     sockets.iter().find_map(|socket| match Engine::at(socket) {
         Ok(engine) => Some(engine),
         Err(cause) => {
+            #[expect(clippy::wildcard_enum_match_arm, reason = "the kinds of the standard library are many")]
             let why = match cause.kind() {
                 io::ErrorKind::NotFound => "is not there".to_owned(),
                 io::ErrorKind::ConnectionRefused => "has no listener".to_owned(),

@@ -76,7 +76,9 @@ impl Engine {
         match answer {
             Value::Array(all) => Ok(all),
             Value::Null => Ok(Vec::new()),
-            _ => Err(EngineError::Refused { act, message: "the answer is not a list".to_owned() }),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+                Err(EngineError::Refused { act, message: "the answer is not a list".to_owned() })
+            }
         }
     }
 

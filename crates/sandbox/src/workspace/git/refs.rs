@@ -156,7 +156,13 @@ impl Refs {
             match kind {
                 InodeKind::Directory if tops.len() <= MOST_WORKTREES => tops.push(path),
                 InodeKind::File => {}
-                _ => self.miss(path.as_os_str().as_bytes()),
+                InodeKind::Directory
+                | InodeKind::Symlink
+                | InodeKind::Fifo
+                | InodeKind::Socket
+                | InodeKind::CharacterDevice
+                | InodeKind::BlockDevice
+                | InodeKind::Unknown => self.miss(path.as_os_str().as_bytes()),
             }
         }
         tops
@@ -175,10 +181,10 @@ impl Refs {
                 }
             };
             for (path, kind) in entries {
-                match kind {
-                    InodeKind::Directory => pending.push(path),
-                    _ if is_lock(&path) => {}
-                    _ => self.one(files, &path, path.as_os_str().as_bytes()),
+                if kind == InodeKind::Directory {
+                    pending.push(path);
+                } else if !is_lock(&path) {
+                    self.one(files, &path, path.as_os_str().as_bytes());
                 }
             }
         }
@@ -335,8 +341,17 @@ fn storage(files: &dyn GitFiles, tops: &[PathBuf]) -> Option<Vec<u8>> {
                 match kind {
                     InodeKind::Directory if path.iter().count() <= DEEPEST => pending.push(path),
                     InodeKind::Directory => return None,
-                    _ if is_lock(&path) => {}
-                    _ => _ = paths.insert(path),
+                    InodeKind::File
+                    | InodeKind::Symlink
+                    | InodeKind::Fifo
+                    | InodeKind::Socket
+                    | InodeKind::CharacterDevice
+                    | InodeKind::BlockDevice
+                    | InodeKind::Unknown => {
+                        if !is_lock(&path) {
+                            paths.insert(path);
+                        }
+                    }
                 }
             }
             if paths.len() > MOST_REFS {

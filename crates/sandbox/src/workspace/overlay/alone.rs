@@ -300,7 +300,13 @@ impl Applying<'_> {
     fn remove(&self, path: &Path, placing: &Placing<'_>, before: &Status) -> Result<(), RefusedBecause> {
         let removed = match before.kind {
             InodeKind::Directory => placing.remove_directory(),
-            _ => placing.remove(&self.expected(path, Some(*before))),
+            InodeKind::File
+            | InodeKind::Symlink
+            | InodeKind::Fifo
+            | InodeKind::Socket
+            | InodeKind::CharacterDevice
+            | InodeKind::BlockDevice
+            | InodeKind::Unknown => placing.remove(&self.expected(path, Some(*before))),
         };
         removed.map_err(place_failed)
     }

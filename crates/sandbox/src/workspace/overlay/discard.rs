@@ -234,7 +234,12 @@ pub(super) fn prune(layers: &Layers) -> Result<(), Errno> {
         directory.entries(|name, kind| match kind {
             InodeKind::Directory => pending.push(path.join(name)),
             InodeKind::File => files.push(path.join(name)),
-            _ => left.push(path.join(name)),
+            InodeKind::Symlink
+            | InodeKind::Fifo
+            | InodeKind::Socket
+            | InodeKind::CharacterDevice
+            | InodeKind::BlockDevice
+            | InodeKind::Unknown => left.push(path.join(name)),
         })?;
         // Where the project's own does not show, every file says something.
         if layers.is_hidden(&path) {

@@ -259,10 +259,8 @@ impl Overlay {
             directory.entries(|name, _kind| names.push(name.to_owned()))?;
             for name in names {
                 let (at, status) = (path.join(&name), directory.status(&name)?);
-                let hides = match status.kind {
-                    InodeKind::Directory => is_opaque(&directory.passage(Path::new(&name))?)?,
-                    _ => true,
-                };
+                let hides =
+                    status.kind != InodeKind::Directory || is_opaque(&directory.passage(Path::new(&name))?)?;
                 if let Some(start) = before.at(&at, status.born) {
                     carried.insert(at.clone(), CarriedStart { start, hides });
                 }
@@ -284,10 +282,7 @@ pub(super) fn changed_after(start: Option<Time>, status: &Status) -> bool {
     let Some(start) = start else { return true };
     // Equal is before: the clock of files ticks in milliseconds, and the agent starts later than that.
     let later = status.changed > start;
-    match status.kind {
-        InodeKind::Directory => later && status.modified < status.changed,
-        _ => later,
-    }
+    later && (status.kind != InodeKind::Directory || status.modified < status.changed)
 }
 
 fn now(directory: &Path) -> std::io::Result<Time> {

@@ -48,10 +48,8 @@ impl Overlay {
             }
         }
         if list.is_empty() {
-            fs::remove_file(self.tracked()).or_else(|error| match error.kind() {
-                io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            })
+            fs::remove_file(self.tracked())
+                .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
         } else {
             super::replace(&self.tracked(), &list_bytes(HEAD, &list))
         }

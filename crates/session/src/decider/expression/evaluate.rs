@@ -122,7 +122,15 @@ impl<'a> Seen<'a> {
                 left.len() == right.len() && left.iter().zip(right).all(|(left, right)| left.is_same(right))
             }
             (Self::Object(left), Self::Object(right)) => left == right,
-            _ => false,
+            (
+                Self::Null
+                | Self::Bool(_)
+                | Self::Number(_)
+                | Self::Text(_)
+                | Self::List(_)
+                | Self::Object(_),
+                _,
+            ) => false,
         }
     }
 }

@@ -21,12 +21,12 @@ pub(super) fn parse(text: &str) -> Parsed {
     }
     let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
     let root = parser.any_of()?;
-    match parser.peek().kind {
-        TokenKind::End => match loose_pattern(&root) {
-            None => Ok(root),
-            Some(span) => Err(misplaced_pattern(span)),
-        },
-        _ => Err(parser.unexpected("the end")),
+    if !matches!(parser.peek().kind, TokenKind::End) {
+        return Err(parser.unexpected("the end"));
+    }
+    match loose_pattern(&root) {
+        None => Ok(root),
+        Some(span) => Err(misplaced_pattern(span)),
     }
 }
 
@@ -241,7 +241,12 @@ impl Parser {
         let chain = match self.peek().kind {
             TokenKind::Mark(".") => Access::Must,
             TokenKind::Mark("?.") => Access::May,
-            _ => return Ok(None),
+            TokenKind::Mark(_)
+            | TokenKind::Name(_)
+            | TokenKind::Number(_)
+            | TokenKind::Text(_)
+            | TokenKind::Pattern(_)
+            | TokenKind::End => return Ok(None),
         };
         self.at += 1;
         let Token { kind: TokenKind::Name(name), span } = self.peek().clone() else {
@@ -312,7 +317,19 @@ impl Parser {
             NodeKind::Pattern(compiled) => compiled,
             NodeKind::Text(source) => Pattern::new(&source, Letters::AsWritten)
                 .map_err(|error| ExpressionError::of_pattern(&error, pattern.span))?,
-            _ => {
+            NodeKind::Null
+            | NodeKind::Bool(_)
+            | NodeKind::Number(_)
+            | NodeKind::List(_)
+            | NodeKind::Name(_)
+            | NodeKind::Member { .. }
+            | NodeKind::Item { .. }
+            | NodeKind::Not(_)
+            | NodeKind::And(..)
+            | NodeKind::Or(..)
+            | NodeKind::Compare(..)
+            | NodeKind::Ask { .. }
+            | NodeKind::Matches { .. } => {
                 return Err(ExpressionError {
                     message: "the pattern must be written out, as `/x/` or `\"x\"`".to_owned(),
                     span: pattern.span,

@@ -114,9 +114,9 @@ impl<'layers> Writing<'layers> {
         while let Some(directory) = pending.pop() {
             let found = self.layers.lower.root().directory(&directory).map_err(failed)?;
             let mut files = Vec::new();
-            let read = found.entries(|name, kind| match kind {
-                InodeKind::Directory => pending.push(directory.join(name)),
-                _ => files.push(directory.join(name)),
+            let read = found.entries(|name, kind| {
+                let entries = if kind == InodeKind::Directory { &mut pending } else { &mut files };
+                entries.push(directory.join(name));
             });
             read.map_err(failed)?;
             if files.iter().any(|file| !self.steps.contains_key(&(file.clone(), 0)) && !self.goes(file)) {

@@ -338,10 +338,10 @@ impl Overlay {
             // Directories that cannot be opened are reported by the comparison of the layers.
             let Ok(directory) = upper.directory(&path) else { continue };
             directory.entries(|name, kind| {
-                match kind {
-                    InodeKind::Directory if name != "objects" => pending.push(path.join(name)),
-                    InodeKind::File if name == "index" => out.indexes.push(path.join(name)),
-                    _ => {}
+                if kind == InodeKind::Directory && name != "objects" {
+                    pending.push(path.join(name));
+                } else if kind == InodeKind::File && name == "index" {
+                    out.indexes.push(path.join(name));
                 }
                 if name == "refs" || name == "packed-refs" {
                     out.refs.insert(path.clone());

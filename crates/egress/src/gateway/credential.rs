@@ -235,7 +235,7 @@ mod tests {
                  (belljar uses a login, and never renews one)"
             )
         );
-        let without_end = r#"{"login":{"token":"tok","until":null}}"#;
+        let without_end = r#"{"login":{"token":"tok-4","until":null}}"#;
         assert!(found(&[(LOGIN, without_end)]).is_ok());
     }
 

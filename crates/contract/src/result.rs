@@ -23,6 +23,9 @@ pub struct ScenarioResult {
     pub moment: Vec<String>,
     pub duration_ms: Option<u64>,
     pub metrics: Option<Metrics>,
+    /// The backend, and the tier of the scenario if that has another name, as in `bwrap for container`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
     pub plan: Option<Digest>,
     /// The directory of the run.
     pub directory: Option<AbsPath>,
@@ -71,6 +74,7 @@ impl ScenarioResult {
             moment: Vec::new(),
             duration_ms: None,
             metrics: None,
+            tier: None,
             plan: None,
             directory: None,
             denied: Vec::new(),

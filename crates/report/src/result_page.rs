@@ -15,7 +15,10 @@ pub enum Moment {
 /// One scenario of a suite, under the name that the suite gave it.
 #[must_use]
 pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style: Style) -> String {
-    let took = result.took_ms.map(seconds).unwrap_or_default();
+    let took = result.took_ms.map(seconds);
+    let took: Vec<String> =
+        took.into_iter().chain(result.tier.iter().map(|tier| visible(tier).into_owned())).collect();
+    let took = took.join("  ");
     if result.passed() {
         return format!("{} {name} {}", style.added("passed"), style.dim(&took));
     }

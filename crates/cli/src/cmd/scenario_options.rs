@@ -314,9 +314,10 @@ fn last_line(trial: &Trial, tried: &Tried, style: Style) -> String {
     let metrics = result.map(|result| result.metrics.clone()).unwrap_or_default();
     let duration = result.map(|result| result.duration_ms);
     format!(
-        "{}: {}",
+        "{}: {}  {}",
         visible(&trial.scenario.name),
-        footer(tried.judgement.conclusion, duration, &metrics, style)
+        footer(tried.judgement.conclusion, duration, &metrics, style),
+        trial.tier(tried.plan.backend)
     )
 }
 

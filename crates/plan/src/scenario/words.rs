@@ -230,6 +230,17 @@ pub struct PluginReference {
     pub marketplace: LibraryName,
 }
 
+impl PluginReference {
+    /// The marketplace that a session's `local_plugins` form.
+    pub const LOCAL: &'static str = "local";
+
+    /// Whether it names one of the session's own plugins, unless a marketplace is called so.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.marketplace.as_str() == Self::LOCAL
+    }
+}
+
 impl fmt::Display for PluginReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.plugin, self.marketplace)

@@ -25,6 +25,7 @@ impl Tried {
             moment: if conclusion == Conclusion::Passed { Vec::new() } else { decisive_moment(events) },
             duration_ms: result.map(|result| result.duration_ms),
             metrics: result.map(|result| result.metrics.clone()),
+            tier: Some(trial.tier(self.plan.backend)),
             plan: Some(self.run.head.plan_digest),
             directory: Some(self.directory.clone()),
             denied: self.report.denied.iter().map(|denied| denied.sentence.clone()).collect(),

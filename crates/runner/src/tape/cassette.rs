@@ -12,7 +12,7 @@ use belljar_contract::{
 use belljar_plan::{DocumentText, PermissionParity};
 pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
 use belljar_session::decider::{Chain, Parity, Scripted};
-use belljar_session::{By, Echo, MachineConfig, StateEvents};
+use belljar_session::{By, Echo, Harnesses, MachineConfig, StateEvents};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 
@@ -102,6 +102,7 @@ fn config(cassette: &Cassette) -> MachineConfig {
     MachineConfig {
         state_events: if has_state { StateEvents::Expected } else { StateEvents::Absent },
         echo: Echo::Absent,
+        hooks: Harnesses::built_in().background_hooks(),
         ..MachineConfig::default()
     }
 }

@@ -16,7 +16,7 @@ use belljar_contract::{
     Completeness, ConversationEnd, Deadline, Event, Evidence, Judgement, Lane, LimitKind, Observation, Seen,
 };
 use belljar_record::ReadError;
-use belljar_session::{MachineConfig, SkillPlace};
+use belljar_session::{Harnesses, MachineConfig, SkillPlace};
 use frames::frames;
 use serde::Serialize;
 use std::io;
@@ -97,7 +97,8 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
         directories: place.directories.clone(),
     };
     let skills = tape.head.scenario.places.iter().map(place).collect();
-    let config = MachineConfig { skills, ..MachineConfig::default() };
+    let hooks = Harnesses::built_in().background_hooks();
+    let config = MachineConfig { hooks, skills, ..MachineConfig::default() };
     let mut again = Again::new(config, lines, Answered::recorded(&found.seen));
     again.begin();
     while let Some(said) = again.lines.pop_front() {

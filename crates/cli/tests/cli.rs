@@ -11,6 +11,7 @@ mod as_branch;
 mod both_sides;
 mod cases;
 mod cmd;
+mod compatibility;
 mod container;
 mod deciders;
 mod dry_run;

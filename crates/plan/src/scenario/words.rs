@@ -197,9 +197,10 @@ impl Decode for LocalExecution {
         match &node.kind {
             Kind::String(word) if word == "local" => Some(Self),
             Kind::String(word) if word == "cloud-describe" => {
-                let fault =
-                    Fault::new("`cloud-describe` is a reserved word: nothing carries such a scenario out")
-                        .help("write `local`, or leave the key out");
+                let fault = Fault::new(
+                    "`execution: cloud-describe` is reserved: nothing carries such a scenario out",
+                )
+                .help("write `local`, or leave the key out");
                 faults.invalid(node, fault)
             }
             Kind::String(word) => {

@@ -24,6 +24,7 @@ mod hostile;
 mod in_use;
 mod inputs;
 mod interrupted;
+mod judging;
 mod kill_points;
 mod killed;
 mod limits;

@@ -44,9 +44,9 @@ pub(crate) use messages_api::{
 };
 pub use messages_api::{
     API_KEY_VARIABLE, BASE_URL_VARIABLE, CHEAP_MODEL, CredentialFacts, CredentialSource, FoundCredential,
-    LOGIN_FILE, LOGIN_PROGRAM, ModelCredential, ModelCredentialError, ModelTotals, OwnRequestError,
-    PriceTable, PriceTableError, ProviderTools, Speed, TOKEN_VARIABLE, TokenCount, UnknownProviderTool,
-    UsageTotals, ask, find_credential,
+    JUDGE_MODEL, LOGIN_FILE, LOGIN_PROGRAM, ModelCredential, ModelCredentialError, ModelTotals, OwnReply,
+    OwnRequestError, PriceTable, PriceTableError, ProviderTools, Speed, TOKEN_VARIABLE, TokenCount,
+    UnknownProviderTool, UsageTotals, ask, find_credential,
 };
 pub use money::Cost;
 pub(crate) use observe::Unobserved;

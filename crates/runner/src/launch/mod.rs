@@ -6,6 +6,7 @@ mod error;
 mod finish;
 pub(crate) mod guest_program;
 pub(crate) mod interpreter;
+mod judging;
 mod limits;
 mod live;
 pub(crate) mod memory;

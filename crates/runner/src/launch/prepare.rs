@@ -1,6 +1,7 @@
 //! Before the sandbox exists: examines the machine, finds values, creates directories and the record.
 
 use super::error::RunError;
+use super::judging::Judging;
 use super::request::{Model, RunRequest, Stdio};
 use super::secrets::secrets;
 use super::streams;
@@ -52,6 +53,7 @@ pub(super) struct Sandbox<'a> {
     pub stdio: Stdio,
     pub waiting: Option<Waiting>,
     pub terminal: bool,
+    pub judging: Option<Judging>,
     pub taping: Taping,
     pub watch: &'a mut dyn FnMut(&Event),
 }
@@ -85,6 +87,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         stdio,
         waiting,
         files,
+        judge,
         taping,
         watch,
     } = request;
@@ -148,6 +151,8 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     let mut variables = for_the_guest(&values)?;
     variables.extend(services.iter().flat_map(|services| services.variables(plan)));
     let Kept { layer, overlays, session } = kept;
+    let judge = judge.filter(|_| model.has_judge());
+    let judging = judge.map(|judge| Judging { judge, files: files.clone() });
     let sandbox = Sandbox {
         plan,
         workload,
@@ -162,6 +167,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         stdio,
         waiting,
         terminal,
+        judging,
         taping,
         watch,
     };

@@ -8,6 +8,7 @@ mod deciders;
 mod discover;
 mod evidence;
 mod files;
+mod judge;
 mod load;
 mod originals;
 mod rehearsal;
@@ -44,6 +45,8 @@ pub use discover::{DiscoverError, scenario_files};
 pub use evidence::evidence;
 pub(crate) use evidence::evidence_of;
 pub use files::FilesWatch;
+pub use judge::Judge;
+pub(crate) use judge::Judged;
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone, skills};
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
@@ -204,6 +207,7 @@ impl Trial {
             // The stage must exist before the sandbox is started.
             waiting: None,
             files: Some(files),
+            judge: Judge::of(self.checks.claims()),
             taping,
             reach: match consent.used_for {
                 TrialUse::Run => Reach::AsRuled,

@@ -25,9 +25,9 @@ pub(super) use messages::{InvalidRequest, MessagesView};
 pub(crate) use names::{
     AGENT_ID_HEADER, BETA_HEADER, BILLING_PREFIX, RATE_LIMIT_PREFIX, SESSION_ID_HEADER, VERSION_HEADER,
 };
-pub use names::{BASE_URL_VARIABLE, CHEAP_MODEL, LOGIN_PROGRAM};
+pub use names::{BASE_URL_VARIABLE, CHEAP_MODEL, JUDGE_MODEL, LOGIN_PROGRAM};
 pub(super) use names::{DEFAULT_URL, MAX_OUTPUT_VARIABLE};
-pub use own::{OwnRequestError, ask};
+pub use own::{OwnReply, OwnRequestError, ask};
 pub(super) use prices::Priced;
 pub use prices::{PriceTable, PriceTableError, Speed};
 pub use provider_tools::{ProviderTools, UnknownProviderTool};

@@ -169,9 +169,13 @@ fn files_of_the_format_start_or_are_refused_by_the_name_of_a_key() {
         .filter_map(|file| Some(format!("{file}: {}", outcomes[file].as_ref().err()?)))
         .collect();
     assert!(scenarios.len() >= 39 && started.len() >= 38, "{} started\n{refused:#?}", started.len());
-    for (file, key) in [("microvm", "fidelity"), ("links", "computer_links_resolve"), ("cloud", "execution")]
-    {
-        let reason = outcomes[&format!("scenarios/{file}.yaml")].as_ref().unwrap_err();
+    for (file, key) in [
+        ("scenarios/microvm", "fidelity"),
+        ("scenarios/links", "computer_links_resolve"),
+        ("scenarios/cloud", "execution"),
+        ("keys/enabled-nowhere", "enabled"),
+    ] {
+        let reason = outcomes[&format!("{file}.yaml")].as_ref().unwrap_err();
         assert!(reason.contains(key), "{reason}");
     }
     let sessions = texts("sessions");

@@ -72,13 +72,13 @@ fn a_judge_that_gives_no_judgement_leaves_it_unknown() {
     require!(Agent, Bwrap);
     let nonsense = says("I would say that it does.");
     let refusal = judge(&json!({"error": {"status": 403, "message": "not for you"}}));
-    let declined = judge(&json!({"reply": {"content": [], "stop_reason": "refusal"}}));
+    let declined = judge(&json!({"reply": {"content": [{"text": "I decline."}], "stop_reason": "refusal"}}));
     for (turns, reason) in [
         (vec![says(&verdict(true, "Good evening"))], "does not contain the quote"),
         (vec![says(&verdict(true, ""))], "quotes nothing"),
         (vec![nonsense.clone(), nonsense], "no judgement in 2 tries"),
         (vec![refusal], "returned 403"),
-        (vec![declined], "not a message with text"),
+        (vec![declined.clone(), declined], "no judgement in 2 tries"),
         (vec![judge(&json!("hang_up"))], "did not respond"),
         (vec![], "no judgement in 2 tries"),
     ] {

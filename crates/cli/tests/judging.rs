@@ -2,12 +2,15 @@
 
 use crate::cmd::record::{data, main_turn, with_agent};
 use crate::services::{KEY, plain, serve, streamed};
-use crate::stage::Stage;
+use crate::stage::{DEADLINE, Stage};
 use belljar_testkit::require;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 const SCENARIO: &str =
     "prompt: Greet me\nassert:\n  - semantic_matches:\n      rubric: [The agent greets the user.]\n";
@@ -154,4 +157,34 @@ fn the_judge_is_paid_by_the_gateway_and_counted_apart() {
     let directory = Path::new(row["directory"].as_str().unwrap());
     let log = fs::read_to_string(directory.join("egress.jsonl")).unwrap();
     assert!(log.matches(r#""way":"model""#).count() >= 2 && !log.contains(KEY), "{log}");
+}
+
+/// An interrupt does not wait for the judge, and nothing passes for it.
+#[test]
+fn an_interrupt_ends_the_wait_for_a_judge() {
+    require!(Agent, Bwrap);
+    let stage = stage(SCENARIO, &[]);
+    let (asked, is_asked) = channel();
+    let (held, release) = channel::<()>();
+    let port = serve(move |_, body| {
+        if String::from_utf8_lossy(body).contains("You judge claims") {
+            asked.send(()).unwrap();
+            // Answers when the test is over.
+            release.recv().ok();
+        }
+        let delta = r#"{"type":"text_delta","text":"Hello to you."}"#;
+        streamed(r#"{"type":"text","text":""}"#, delta, "end_turn")
+    });
+    let mut command = with_agent(&stage, &["test", "--json", "a.yaml"]);
+    command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    is_asked.recv_timeout(DEADLINE).unwrap();
+    let since = Instant::now();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let found = child.wait_with_output().unwrap();
+    assert!(since.elapsed() < DEADLINE, "it waited for the judge");
+    drop(held);
+    assert!(!matches!(found.status.code(), Some(0 | 1)), "{found:?}");
+    let text = String::from_utf8_lossy(&found.stdout);
+    assert!(text.contains("the judge gave no answer: the model's gateway has ended"), "{text}");
 }

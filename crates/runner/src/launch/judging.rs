@@ -18,7 +18,7 @@ pub(super) struct Judging {
 }
 
 /// A judge that is being asked.
-pub(super) struct Asked {
+pub(super) struct AskedJudge {
     /// Its other end is closed when there is an answer.
     done: PipeReader,
     thread: JoinHandle<Judged>,
@@ -26,7 +26,7 @@ pub(super) struct Asked {
 
 impl Judging {
     /// Shows the judge what the record shows: without secrets.
-    pub fn begin(self, line: ModelLine, said: Vec<Observation>, redact: &Redact) -> io::Result<Asked> {
+    pub fn begin(self, line: ModelLine, said: Vec<Observation>, redact: &Redact) -> io::Result<AskedJudge> {
         let Self { judge, files } = self;
         let files = files.map(|files| redacted(files.end(), redact));
         let (done, held) = io::pipe()?;
@@ -34,7 +34,7 @@ impl Judging {
             let _held = held;
             judge.ask(&line, |scope| Material::of(&said, files.as_ref(), scope))
         })?;
-        Ok(Asked { done, thread })
+        Ok(AskedJudge { done, thread })
     }
 }
 
@@ -47,7 +47,7 @@ fn redacted(mut files: FilesSeen, redact: &Redact) -> FilesSeen {
     files
 }
 
-impl Asked {
+impl AskedJudge {
     /// Waits for the answer, or for a signal that ends the run. The services are ended next, which ends the asking too.
     pub fn wait(&self, signals: &Signals) {
         const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];

@@ -2,7 +2,7 @@
 
 use super::allowances;
 use super::error::RunError;
-use super::judging::{Asked, Judging};
+use super::judging::{AskedJudge, Judging};
 use super::limits;
 use super::prepare::Sandbox;
 use super::report::Outcome;
@@ -207,7 +207,7 @@ fn carry_out(
     if let Some(serving) = serving {
         seen.egress = serving.finish();
     }
-    if let Some(Judged { answers, usage }) = asked.map(Asked::end) {
+    if let Some(Judged { answers, usage }) = asked.map(AskedJudge::end) {
         events.emit(&Event::Judged { answers, usage });
     }
     emit_egress(&seen.egress, &mut kinds, &mut events);

@@ -60,7 +60,9 @@ impl Judge {
             let model = first.model.as_deref().unwrap_or(JUDGE_MODEL);
             let evidence = document(&material(first.scope));
             let votes: Vec<Vec<ClaimVote>> = (1..=first.votes)
-                .map(|vote| asking.reading(&Reading { model, claims: &group, evidence: &evidence, vote }))
+                .map(|vote| {
+                    asking.reading(&JudgeReading { model, claims: &group, evidence: &evidence, vote })
+                })
                 .collect();
             answers.extend(group.iter().enumerate().map(|(at, claim)| ClaimAnswer {
                 claim: (*claim).clone(),
@@ -97,14 +99,14 @@ fn document(material: &Material) -> String {
 }
 
 /// One reading of the evidence.
-struct Reading<'a> {
+struct JudgeReading<'a> {
     model: &'a str,
     claims: &'a [&'a Claim],
     evidence: &'a str,
     vote: u8,
 }
 
-impl Reading<'_> {
+impl JudgeReading<'_> {
     fn prompt(&self) -> Value {
         let claim = |(at, claim): (usize, &&Claim)| json!({"claim": at + 1, "text": claim.text});
         let claims: Vec<Value> = self.claims.iter().enumerate().map(claim).collect();
@@ -137,7 +139,7 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    fn reading(&mut self, reading: &Reading<'_>) -> Vec<ClaimVote> {
+    fn reading(&mut self, reading: &JudgeReading<'_>) -> Vec<ClaimVote> {
         if let Some(gone) = &self.gone {
             return reading.unclear(gone);
         }

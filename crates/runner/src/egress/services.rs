@@ -184,7 +184,7 @@ impl Serving {
             Some(script) => Some(script.answer()),
             None => answer.as_ref().map(|(_, answer)| Arc::clone(answer)),
         };
-        // The judge's exchange is part of the record, whoever answers it.
+        // The judge's exchange is recorded with every model: live, scripted or replayed.
         let recorded = answer.as_ref().map(|(_, answer)| Arc::clone(answer));
         let calls = [calls.zip(beside), judge_calls.zip(recorded)];
         let services = Services { proxy, broker, model: answer, calls };

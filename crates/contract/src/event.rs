@@ -9,8 +9,8 @@
 //! not understand everything. Refusing the whole run would give less.
 
 use crate::{
-    AbsPath, AgentName, BackendKind, ConversationEnd, Digest, GuestAct, GuestEnd, GuestLandlock, Observation,
-    OsText, Purpose, RunId, RunName, RunStatus,
+    AbsPath, AgentName, BackendKind, ClaimAnswer, ConversationEnd, Digest, GuestAct, GuestEnd, GuestLandlock,
+    JudgeUsage, Observation, OsText, Purpose, RunId, RunName, RunStatus,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -134,6 +134,11 @@ pub enum Event {
     },
     CommandEnded {
         end: GuestEnd,
+    },
+    /// A model judged the claims of the scenario, after the agent had ended.
+    Judged {
+        answers: Vec<ClaimAnswer>,
+        usage: JudgeUsage,
     },
     /// A message for the user.
     Notice {

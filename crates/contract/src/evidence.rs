@@ -85,6 +85,8 @@ pub struct Claim {
     pub scope: ClaimScope,
     /// The model that judges; `None` leaves the choice to the caller.
     pub model: Option<String>,
+    /// How many times it is judged; an odd number.
+    pub votes: u8,
 }
 
 /// What the judge is shown.
@@ -97,17 +99,37 @@ pub enum ClaimScope {
     WithSubAgents,
 }
 
-/// A judgement of a claim.
+/// The judgements of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimAnswer {
     /// The claim as it was sent.
     pub claim: Claim,
-    pub stand: ClaimStand,
     /// The exact name of the model that judged.
     pub by: String,
+    pub votes: Vec<ClaimVote>,
+}
+
+/// One judgement of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimVote {
+    pub stand: ClaimStand,
     /// The reason, in a line or two.
     pub reason: String,
+    /// The passage that shows it, word for word; `None` if the judge gave none.
+    pub quote: Option<String>,
+}
+
+/// What the judge used, apart from the agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JudgeUsage {
+    pub requests: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    /// In millionths of a US dollar; `None` if the price of a model is not known.
+    pub cost_micros_usd: Option<u64>,
 }
 
 /// The result of judging a claim.

@@ -222,6 +222,7 @@ pub fn claim_of_agent(Frame { raw, body }: &Frame) -> Option<FrameClaim> {
         | Inbound::Response(_)
         | Inbound::Cancel { .. }
         | Inbound::KeepAlive
+        | Inbound::RateLimit
         | Inbound::Unknown { .. }
         | Inbound::Malformed { .. } => None,
     }

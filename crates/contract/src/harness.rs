@@ -43,6 +43,8 @@ pub struct SessionTuning<'a> {
     pub stable_api_only: bool,
     /// The number of tokens after which a conversation is shortened.
     pub compact_after: Option<u32>,
+    /// Whether nothing that the agent starts may go on in the background.
+    pub foreground_only: bool,
 }
 
 /// The conversation that the agent holds.

@@ -76,8 +76,8 @@ pub use entering::{COMMON_BELOW, Entering, SHARED_FILE_MAX, not_redacted};
 pub use envelope::Envelope;
 pub use event::{EVENT_FORMAT, Event, EventRecord, HeldAnswer, LimitKind, Logged};
 pub use evidence::{
-    Claim, ClaimAnswer, ClaimScope, ClaimStand, Delivery, Evidence, FileKind, FileSeen, FilesSeen, Gate,
-    Lane, ModelEvidence, Seen, Whole,
+    Claim, ClaimAnswer, ClaimScope, ClaimStand, ClaimVote, Delivery, Evidence, FileKind, FileSeen, FilesSeen,
+    Gate, JudgeUsage, Lane, ModelEvidence, Seen, Whole,
 };
 pub use exit::ExitCode;
 pub use finding::{Danger, FINDINGS_FORMAT, Finding, Findings, FoundAs, HeldBack};

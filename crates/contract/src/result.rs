@@ -1,7 +1,8 @@
 //! The result of a scenario, as `--json` prints it and as a suite reads it from its workers.
 
 use crate::{
-    AbsPath, CheckResult, Conclusion, Digest, ExitCode, Metrics, Outcome, ReachedLimit, Signal, SignalWeight,
+    AbsPath, CheckResult, Conclusion, Digest, ExitCode, JudgeUsage, Metrics, Outcome, ReachedLimit, Signal,
+    SignalWeight,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,6 +24,12 @@ pub struct ScenarioResult {
     pub moment: Vec<String>,
     pub duration_ms: Option<u64>,
     pub metrics: Option<Metrics>,
+    /// What the judge used, which is not part of the metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judge: Option<JudgeUsage>,
+    /// The backend, and the tier of the scenario if that has another name, as in `bwrap for container`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<String>,
     pub plan: Option<Digest>,
     /// The directory of the run.
     pub directory: Option<AbsPath>,
@@ -71,6 +78,8 @@ impl ScenarioResult {
             moment: Vec::new(),
             duration_ms: None,
             metrics: None,
+            judge: None,
+            tier: None,
             plan: None,
             directory: None,
             denied: Vec::new(),

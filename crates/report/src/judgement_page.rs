@@ -1,7 +1,9 @@
 //! The judgement of a run, for people.
 
 use crate::Style;
-use belljar_contract::{CheckResult, Conclusion, Judgement, Metrics, Outcome, SignalWeight, visible};
+use belljar_contract::{
+    CheckResult, Conclusion, JudgeUsage, Judgement, Metrics, Outcome, SignalWeight, visible,
+};
 
 /// How much of the evidence is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +81,16 @@ pub fn footer(conclusion: Conclusion, duration_ms: Option<u64>, metrics: &Metric
     }
     parts.extend(metrics.cost_micros_usd.map(dollars));
     parts.join("  ")
+}
+
+/// What the judge used, as in `judge $0.0123`.
+#[must_use]
+pub fn judge_part(usage: &JudgeUsage) -> String {
+    let JudgeUsage { requests: _, input_tokens, output_tokens, cost_micros_usd } = usage;
+    match cost_micros_usd {
+        Some(cost) => format!("judge {}", dollars(*cost)),
+        None => format!("judge {input_tokens} tokens read, {output_tokens} written"),
+    }
 }
 
 /// As in `1.2 s`.

@@ -19,7 +19,7 @@ mod unified;
 pub use diagnostics::render_diagnostics;
 pub use difference::{ValueChange, changes, render_changes};
 pub use findings_page::{FINDING_LINES, FindingsShown, render_findings};
-pub use judgement_page::{Shown, conclusion_word, dollars, footer, render_judgement, seconds};
+pub use judgement_page::{Shown, conclusion_word, dollars, footer, judge_part, render_judgement, seconds};
 pub use live::{Detail, gist, live_text};
 pub use moment::decisive_moment;
 pub use open::render_open;

@@ -49,6 +49,7 @@ pub fn live_text(event: &Event, detail: Detail, style: Style) -> Option<String> 
         | Event::FramesLogged { .. }
         | Event::ModelLogged { .. }
         | Event::CommandEnded { .. }
+        | Event::Judged { .. }
         | Event::CleanupFailed { .. }
         | Event::RunEnded { .. } => None,
     }

@@ -1,6 +1,6 @@
 //! The result of a scenario as lines for people; a suite prints them as each scenario ends.
 
-use crate::{Style, dollars, seconds};
+use crate::{Style, dollars, judge_part, seconds};
 use belljar_contract::{ExitCode, ScenarioResult, SuiteResults, visible, visible_lines};
 use std::collections::BTreeSet;
 
@@ -15,7 +15,14 @@ pub enum Moment {
 /// One scenario of a suite, under the name that the suite gave it.
 #[must_use]
 pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style: Style) -> String {
-    let took = result.took_ms.map(seconds).unwrap_or_default();
+    let took = result.took_ms.map(seconds);
+    let judge = result.judge.as_ref().map(judge_part);
+    let took: Vec<String> = took
+        .into_iter()
+        .chain(judge)
+        .chain(result.tier.iter().map(|tier| visible(tier).into_owned()))
+        .collect();
+    let took = took.join("  ");
     if result.passed() {
         return format!("{} {name} {}", style.added("passed"), style.dim(&took));
     }
@@ -62,6 +69,10 @@ pub fn render_summary(suite: &SuiteResults, style: Style) -> String {
     let cost: u64 = costs.sum();
     if cost > 0 {
         text.push_str(&format!(", {}", dollars(cost)));
+    }
+    let judged: u64 = results.iter().filter_map(|result| result.judge?.cost_micros_usd).sum();
+    if judged > 0 {
+        text.push_str(&format!(", judge {}", dollars(judged)));
     }
     let notices: BTreeSet<&str> = results.iter().filter_map(|result| result.notice.as_deref()).collect();
     for notice in notices {

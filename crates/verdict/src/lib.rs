@@ -10,6 +10,7 @@ mod compare;
 mod conflict;
 mod files;
 mod finding;
+mod material;
 mod parse;
 mod reference;
 mod refused;
@@ -20,6 +21,7 @@ mod value;
 
 pub use checks::{Checks, Explained};
 pub use compare::unvouched;
+pub use material::Material;
 pub use parse::parse_checks;
 pub use reference::{reference, schema};
 pub use refused::{REFUSED, Refused};

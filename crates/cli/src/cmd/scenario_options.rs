@@ -5,7 +5,7 @@ use super::start::SandboxOptions;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, TimeSpan, Usd, visible};
-use belljar_report::{Detail, Shown, Style, footer, live_text, render_judgement};
+use belljar_report::{Detail, Shown, Style, footer, judge_part, live_text, render_judgement};
 use belljar_runner::suite::{
     Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, InTurn, Keep,
     LoadError, ModelWish, Person, Trial, TrialError, TrialRequest, Tried, Untracked, load_policy,
@@ -330,10 +330,13 @@ fn last_line(trial: &Trial, tried: &Tried, style: Style) -> String {
     let result = tried.run.result.as_ref();
     let metrics = result.map(|result| result.metrics.clone()).unwrap_or_default();
     let duration = result.map(|result| result.duration_ms);
+    let judge = tried.judge_usage().map(|usage| format!("  {}", judge_part(&usage)));
     format!(
-        "{}: {}",
+        "{}: {}{}  {}",
         visible(&trial.scenario.name),
-        footer(tried.judgement.conclusion, duration, &metrics, style)
+        footer(tried.judgement.conclusion, duration, &metrics, style),
+        judge.unwrap_or_default(),
+        trial.tier(tried.plan.backend)
     )
 }
 

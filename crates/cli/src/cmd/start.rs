@@ -156,6 +156,7 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
         stdio: Stdio::User,
         waiting,
         files: None,
+        judge: None,
         taping: belljar_runner::tape::Taping::Off,
         watch: &mut watch,
     })

@@ -95,6 +95,8 @@ pub enum Inbound {
     },
     /// A sign of life without content.
     KeepAlive,
+    /// How much of the account's rate limit is used. It says nothing about what the agent did.
+    RateLimit,
     /// A type that this version does not know.
     Unknown {
         kind: String,
@@ -255,6 +257,7 @@ impl Inbound {
             "control_response" => frame.required_object("response").and_then(host_reply).map(Self::Response),
             "control_cancel_request" => frame.required_id("request_id").map(|id| Self::Cancel { id }),
             "keep_alive" => Ok(Self::KeepAlive),
+            "rate_limit_event" => Ok(Self::RateLimit),
             _ => Ok(Self::Unknown { kind: kind.to_owned() }),
         };
         read.unwrap_or_else(|why| Self::Malformed { kind: kind.to_owned(), why })

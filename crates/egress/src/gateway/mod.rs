@@ -44,8 +44,8 @@ pub(crate) use messages_api::{
     AGENT_ID_HEADER, BETA_HEADER, BILLING_PREFIX, RATE_LIMIT_PREFIX, SESSION_ID_HEADER, VERSION_HEADER,
 };
 pub use messages_api::{
-    CHEAP_MODEL, ModelCredential, ModelTotals, OwnRequestError, PriceTable, PriceTableError, ProviderTools,
-    Speed, TokenCount, UnknownProviderTool, UsageTotals, ask,
+    CHEAP_MODEL, JUDGE_MODEL, ModelCredential, ModelTotals, OwnReply, OwnRequestError, PriceTable,
+    PriceTableError, ProviderTools, Speed, TokenCount, UnknownProviderTool, UsageTotals, ask,
 };
 pub use money::Cost;
 pub(crate) use observe::Unobserved;

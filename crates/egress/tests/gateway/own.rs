@@ -12,7 +12,7 @@ fn wanted() -> Value {
 
 fn asked(gateway: &Gateway) -> Result<String, OwnRequestError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(ask(&gateway.live, &wanted()))
+    runtime.block_on(ask(&gateway.live, &wanted())).map(|reply| reply.text)
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod data;
 mod document;
+mod hosts;
 mod json_file;
 mod json_schema;
 mod lint;

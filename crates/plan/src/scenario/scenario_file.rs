@@ -124,7 +124,7 @@ fn unsupported(spec: &ScenarioSpec, faults: &mut Faults<'_>) {
 /// A test has no terminal to ask at: with an answer that may come or not it would be another test each time.
 fn unattended(spec: &ScenarioSpec, faults: &mut Faults<'_>) {
     if let Some(asked) = spec.on_unanswered.as_ref().filter(|asked| asked.value == OnUnanswered::Prompt) {
-        let fault = Fault::new("a test has no terminal to ask at")
+        let fault = Fault::new("`on_unanswered: prompt` is refused: a test has no terminal to ask at")
             .help("write `fail`, `first` or `llm`, or add answers; `chat` asks you");
         faults.push("refused", &asked.place.span, fault);
     }

@@ -1,6 +1,7 @@
 //! The keys of a scenario. One definition: decoding, hints and the JSON Schema come from it.
 
 use super::data::AnyList;
+use super::hosts::WrittenHost;
 use super::words::{Capability, Fidelity, LocalExecution, OnUnanswered};
 use crate::manifest::{Line, PathText};
 use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Node, Scalar, table};
@@ -125,7 +126,7 @@ pub struct DeniedHost(pub Node);
 
 impl Decode for DeniedHost {
     fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
-        let HostPattern { target, port } = HostPattern::decode(node, faults)?;
+        let WrittenHost(HostPattern { target, port }) = WrittenHost::decode(node, faults)?;
         let fault = match (target, port) {
             (HostTarget::Range(_), _) => {
                 Fault::new("expected a host, found a range of addresses").help("name the hosts")
@@ -140,6 +141,6 @@ impl Decode for DeniedHost {
     }
 
     fn schema() -> Value {
-        HostPattern::schema()
+        WrittenHost::schema()
     }
 }

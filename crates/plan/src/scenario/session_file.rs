@@ -212,7 +212,7 @@ fn session(spec: SessionSpec, faults: &mut Faults<'_>) -> Session {
         extra_allow: egress.map_or(defaults.extra_allow, |at| reachable(at.value, faults)),
         approved_domains: web_fetch.map_or(defaults.approved_domains, |at| {
             let WebFetchSpec { approved_domains } = at.value;
-            values(approved_domains)
+            approved_domains.into_iter().map(|at| at.value.0).collect()
         }),
         agent_env: agent_env.map_or(defaults.agent_env, |at| variables(at.value)),
     }
@@ -288,21 +288,29 @@ fn plugins(spec: PluginsSpec, faults: &mut Faults<'_>) -> PluginChoice {
     refused(
         faults,
         config_dir.filter(|at| at.value.0.is_some()).map(|at| at.place),
-        "a run has a configuration directory of its own; one of this machine is never used",
+        "`config_dir` is refused: a run has a configuration directory of its own; one of this machine is never used",
         "name plugins, skills and servers one by one, and leave `config_dir` out",
     );
     refused(
         faults,
         marketplaces.into_iter().next().map(|at| at.place),
-        "nothing is fetched before a run, so this marketplace is not there",
+        "`marketplaces` is refused: nothing is fetched before a run, so this marketplace is not there",
         "clone it, and name its directory under `local_marketplaces`",
     );
     if local_marketplaces.is_empty() {
+        let named = |at: &&At<PluginReference>| !at.value.is_local();
         refused(
             faults,
-            enabled.first().map(|at| at.place.clone()),
-            "a plugin is enabled from a marketplace, and none is named",
-            "name the marketplace's directory under `local_marketplaces`, or the plugin's under `local_plugins`",
+            enabled.iter().find(named).map(|at| at.place.clone()),
+            "`enabled` takes a plugin from a marketplace, and `local_marketplaces` names none",
+            "name the marketplace's directory under `local_marketplaces`; a plugin of `local_plugins` is `NAME@local`",
+        );
+        let local = enabled.iter().find(|at| at.value.is_local() && local_plugins.is_empty());
+        refused(
+            faults,
+            local.map(|at| at.place.clone()),
+            "`@local` means a plugin of `local_plugins`, and that list is empty",
+            "name the plugin's directory under `local_plugins`",
         );
     }
     PluginChoice {
@@ -328,7 +336,7 @@ fn mcp(spec: McpChoiceSpec, faults: &mut Faults<'_>) -> McpChoice {
         refused(
             faults,
             enabled.first().map(|at| at.place.clone()),
-            "a server is enabled from a file, and `config` names none",
+            "`enabled` starts a server of a file, and `config` names none",
             "name the file with `mcpServers` under `config`",
         );
     }
@@ -343,7 +351,7 @@ fn reachable(spec: SessionEgressSpec, faults: &mut Faults<'_>) -> Vec<HostPatter
         "`unrestricted` would open everything, and no rule does that",
         "name the hosts under `extra_allow`",
     );
-    values(extra_allow)
+    extra_allow.into_iter().map(|at| at.value.0).collect()
 }
 
 fn variables(spec: AgentEnvSpec) -> AgentVariables {

@@ -1,11 +1,12 @@
 //! The keys of a session. One definition: decoding, hints and the JSON Schema come from it.
 
+use super::hosts::{WrittenHost, WrittenHostName};
 use super::words::{
     CompactWindow, Effort, FolderMode, PermissionParity, PluginReference, ThinkingDisplay, ToolSearch,
 };
 use crate::manifest::{Line, PathText, Positive, Word};
+use belljar_contract::PermissionMode;
 use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Node, Scalar, shown, table};
-use belljar_contract::{HostName, HostPattern, PermissionMode};
 use serde_json::{Value, json};
 
 table! {
@@ -87,7 +88,7 @@ table! {
         marketplaces: Vec<At<Line>>,
         /// Directories of marketplaces, each with its list of plugins.
         local_marketplaces: Vec<At<PathText>>,
-        /// Plugins of these marketplaces, as `plugin@marketplace`.
+        /// Plugins of these marketplaces, as `plugin@marketplace`; `plugin@local` is one of `local_plugins`.
         enabled: Vec<At<PluginReference>>,
         /// Directories of plugins.
         local_plugins: Vec<At<PathText>>,
@@ -125,7 +126,7 @@ table! {
     "`egress`"
     pub struct SessionEgressSpec {
         /// Hosts or `*.domain`, each with an optional port, 443 without one.
-        extra_allow: Vec<At<HostPattern>>,
+        extra_allow: Vec<At<WrittenHost>>,
         /// Whether every host can be reached. Refused unless it is false: list hosts instead.
         unrestricted: Option<At<bool>>,
     }
@@ -136,7 +137,7 @@ table! {
     "`web_fetch`"
     pub struct WebFetchSpec {
         /// Hosts, without patterns.
-        approved_domains: Vec<At<HostName>>,
+        approved_domains: Vec<At<WrittenHostName>>,
     }
 }
 

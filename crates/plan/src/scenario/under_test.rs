@@ -170,6 +170,7 @@ pub fn tuning(session: &Session) -> SessionTuning<'_> {
         }),
         stable_api_only: *disable_experimental_betas,
         compact_after: auto_compact_window.map(CompactWindow::tokens),
+        foreground_only: false,
     }
 }
 

@@ -197,9 +197,10 @@ impl Decode for LocalExecution {
         match &node.kind {
             Kind::String(word) if word == "local" => Some(Self),
             Kind::String(word) if word == "cloud-describe" => {
-                let fault =
-                    Fault::new("`cloud-describe` is a reserved word: nothing carries such a scenario out")
-                        .help("write `local`, or leave the key out");
+                let fault = Fault::new(
+                    "`execution: cloud-describe` is reserved: nothing carries such a scenario out",
+                )
+                .help("write `local`, or leave the key out");
                 faults.invalid(node, fault)
             }
             Kind::String(word) => {
@@ -228,6 +229,17 @@ pub struct PluginReference {
     pub plugin: LibraryName,
     /// Where it is listed.
     pub marketplace: LibraryName,
+}
+
+impl PluginReference {
+    /// The marketplace that a session's `local_plugins` form.
+    pub const LOCAL: &'static str = "local";
+
+    /// Whether it names one of the session's own plugins, unless a marketplace is called so.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.marketplace.as_str() == Self::LOCAL
+    }
 }
 
 impl fmt::Display for PluginReference {

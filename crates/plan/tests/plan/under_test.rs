@@ -163,6 +163,7 @@ fn the_tuning_of_a_session() {
         tool_search: None,
         stable_api_only: false,
         compact_after: None,
+        foreground_only: false,
     };
     for (yaml, expected) in [
         ("model: x\n", nothing.clone()),

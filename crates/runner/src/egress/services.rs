@@ -51,6 +51,8 @@ pub(crate) struct ServingRequest<'a> {
     pub model: Model,
     /// Requests to the model that do not come from the agent.
     pub calls: Option<ModelCalls>,
+    /// Requests of the judge.
+    pub judge_calls: Option<ModelCalls>,
     pub recorder: Option<Recorder>,
     /// The log of a conversation's exchanges with the model.
     pub model_log: Option<ModelLog>,
@@ -71,6 +73,10 @@ pub(crate) struct Serving {
     tally: Option<UsageTally>,
     recorder: Option<Recorder>,
     model_log: Option<ModelLog>,
+    /// What the agent had used when it ended, so that the judge is not counted as its own.
+    agent_used: Option<(UsageTotals, u64)>,
+    /// The same, as counted from scripted and replayed answers.
+    agent_counted: Option<UsageTotals>,
     log: Arc<EgressLog>,
     notices: Arc<Notices>,
     _keys: Option<HeldKeys>,
@@ -121,7 +127,18 @@ impl Serving {
     pub fn start(services: EgressServices, request: ServingRequest<'_>) -> Result<Self, EgressError> {
         raise_open_files();
         let EgressServices { mode, reach, policy, token, interceptor, live, keys, .. } = services;
-        let ServingRequest { plan, running, model, recorder, model_log, calls, run, log, redact } = request;
+        let ServingRequest {
+            plan,
+            running,
+            model,
+            recorder,
+            model_log,
+            calls,
+            judge_calls,
+            run,
+            log,
+            redact,
+        } = request;
         let sockets = Sockets::take(plan, running);
         let opened_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let opening = LogOpening {
@@ -192,7 +209,10 @@ impl Serving {
             Some(script) => Some(script.answer()),
             None => answer.as_ref().map(|(_, answer)| Arc::clone(answer)),
         };
-        let services = Services { proxy, broker, model: answer, calls: calls.zip(beside) };
+        // The judge's exchange is recorded with every model: live, scripted or replayed.
+        let recorded = answer.as_ref().map(|(_, answer)| Arc::clone(answer));
+        let calls = [calls.zip(beside), judge_calls.zip(recorded)];
+        let services = Services { proxy, broker, model: answer, calls };
         let (alive, held) = io::pipe().map_err(EgressError::Start)?;
         let (shutdown, stop) = watch::channel(false);
         let thread = std::thread::Builder::new()
@@ -212,6 +232,8 @@ impl Serving {
             tally,
             recorder,
             model_log,
+            agent_used: None,
+            agent_counted: None,
             log,
             notices,
             _keys: keys,
@@ -221,6 +243,12 @@ impl Serving {
     /// Becomes readable when the services have ended; before the end of the command this is a failure.
     pub fn alive(&self) -> BorrowedFd<'_> {
         self.alive.as_fd()
+    }
+
+    /// Notes what the agent used. What follows is the judge's.
+    pub fn agent_ended(&mut self) {
+        self.agent_used = self.live.as_ref().map(|live| (live.totals(), live.spent().micros()));
+        self.agent_counted = self.tally.as_ref().map(UsageTally::totals);
     }
 
     /// Ends the services and returns their result.
@@ -251,12 +279,13 @@ impl Serving {
             Ok(summary) => end.egress_head = summary.head,
             Err(error) => end.failures.push(error.to_string()),
         }
-        end.counted = self.tally.as_ref().map(UsageTally::totals);
+        end.counted = self.agent_counted.take().or_else(|| self.tally.as_ref().map(UsageTally::totals));
         if let Some(live) = &self.live {
+            let now = || (live.totals(), live.spent().micros());
+            let (usage, cost_micros) = self.agent_used.take().unwrap_or_else(now);
             // A replay may let the provider answer a drift; its tally has that answer as well.
-            end.counted = end.counted.or_else(|| Some(live.totals()));
-            end.usage = Some(live.totals());
-            end.cost_micros = Some(live.spent().micros());
+            end.counted = end.counted.or_else(|| Some(usage.clone()));
+            (end.usage, end.cost_micros) = (Some(usage), Some(cost_micros));
         }
         (end.denied, end.gateway_errors) = self.notices.take();
         end
@@ -306,7 +335,7 @@ struct Services {
     proxy: Option<ProxyConfig>,
     broker: Option<(UnixListener, SshConfig)>,
     model: Option<(OwnedFd, Arc<dyn Responder>)>,
-    calls: Option<(ModelCalls, Arc<dyn Responder>)>,
+    calls: [Option<(ModelCalls, Arc<dyn Responder>)>; 2],
 }
 
 impl Services {
@@ -350,13 +379,11 @@ impl Services {
         };
         let asking = {
             let stop = ended(stop.clone());
+            let [deciders, judge] = calls;
             async {
-                match calls {
-                    Some((calls, answer)) => tokio::select! {
-                        () = pass_on(calls, &*answer) => {}
-                        () = stop => {}
-                    },
-                    None => stop.await,
+                tokio::select! {
+                    ((), ()) = async { tokio::join!(pass_on(deciders), pass_on(judge)) } => {}
+                    () = stop => {}
                 }
                 io::Result::Ok(())
             }
@@ -386,9 +413,10 @@ impl Services {
 }
 
 /// Passes requests to the model one after the other, until all senders are dropped.
-async fn pass_on(mut calls: ModelCalls, answer: &dyn Responder) {
+async fn pass_on(calls: Option<(ModelCalls, Arc<dyn Responder>)>) {
+    let Some((mut calls, answer)) = calls else { return };
     while let Some(ModelCall { request, reply }) = calls.0.recv().await {
-        let answered = gateway::ask(answer, &request).await.map_err(|error| error.to_string());
+        let answered = gateway::ask(&*answer, &request).await.map_err(|error| error.to_string());
         // The caller may have given up.
         reply.send(answered).ok();
     }

@@ -2,21 +2,24 @@
 
 use super::allowances;
 use super::error::RunError;
+use super::judging::{AskedJudge, Judging};
 use super::limits;
 use super::prepare::{Decided, Sandbox};
 use super::report::CommandOutcome;
 use super::request::{Model, Stdio};
 use super::streams::Streamed;
-use crate::egress::{EgressEnd, EgressServices, Serving, ServingRequest};
+use crate::egress::{EgressEnd, EgressError, EgressServices, Serving, ServingRequest};
 use crate::environment::HostEnvironment;
 use crate::launch::engine::engine_places;
-use crate::session::conversation::ModelCalls;
+use crate::session::conversation::{ModelCalls, ModelLine};
 use crate::session::questions::Questions;
 use crate::session::supervise::{Ending, Watched, stop_requested, supervise, take_signals};
 use crate::store::journal::{self, Journal};
+use crate::suite::Judged;
 use crate::tape::Taping;
 use belljar_contract::{
-    Event, ExitCode, GuestVariable, HeldBack, LimitKind, OsText, Plan, ReachedLimit, RunId, TimeSpan,
+    Event, ExitCode, GuestVariable, HeldBack, LimitKind, Observation, OsText, Plan, ReachedLimit, RunId,
+    TimeSpan,
 };
 use belljar_egress::gateway::GatewayTrouble;
 use belljar_egress::model_log::ModelLog;
@@ -56,6 +59,8 @@ struct Events<'a> {
     journal: Option<&'a mut Journal>,
     redact: &'a Redact,
     held: &'a mut Vec<HeldBack>,
+    /// What was said, for a judge.
+    said: Option<Vec<Observation>>,
 }
 
 impl Events<'_> {
@@ -65,10 +70,20 @@ impl Events<'_> {
         if let Event::HostExecutedHeld { path, act, why } = shown.as_ref() {
             self.held.push(HeldBack { path: path.clone(), act: *act, why: why.clone() });
         }
+        if let (Some(said), Event::Seen { what }) = (&mut self.said, shown.as_ref())
+            && matches!(**what, Observation::Said { .. })
+        {
+            said.push((**what).clone());
+        }
         if let Some(journal) = &mut self.journal {
             journal.emit(event);
         }
     }
+}
+
+/// A judge with its line to the model, and the other end of the line.
+fn with_line(judging: Judging, (line, calls): (ModelLine, ModelCalls)) -> ((Judging, ModelLine), ModelCalls) {
+    ((judging, line), calls)
 }
 
 fn carry_out(
@@ -86,6 +101,7 @@ fn carry_out(
         model,
         stdio,
         waiting,
+        judging,
         taping,
         watch,
     } = sandbox;
@@ -101,8 +117,10 @@ fn carry_out(
     };
     let signals = take_signals()?;
     let (stdio, calls) = stdio.with_model_calls();
+    let (judging, judge_calls) = judging.map(|judging| with_line(judging, ModelLine::new())).unzip();
     let (mut console, streams) = Streamed::open(stdio, journal.as_deref())?;
-    let mut events = Events { watch, journal, redact, held: &mut seen.held };
+    let said = judging.is_some().then(Vec::new);
+    let mut events = Events { watch, journal, redact, held: &mut seen.held, said };
     if terminal {
         variables.extend(terminal_variables(environment));
     }
@@ -131,8 +149,10 @@ fn carry_out(
     journal::limit_events(launch).iter().for_each(|event| events.emit(event));
     // The log is opened before the command starts. The services run until the end of this function; the sandbox ends
     // earlier.
-    let serving = match services.zip(logs) {
-        Some((services, logs)) => Some(serve(services, logs, (plan, &mut running), model, calls)?),
+    let mut serving = match services.zip(logs) {
+        Some((services, logs)) => {
+            Some(serve(services, logs, (plan, &mut running), model, (calls, judge_calls))?)
+        }
         None => None,
     };
     console.enter()?;
@@ -171,8 +191,23 @@ fn carry_out(
     if events.journal.is_some() {
         running.settle();
     }
+    let asked = match (judging, &mut serving, ending) {
+        (Some((judging, line)), Some(serving), Ending::Own(_)) => {
+            serving.agent_ended();
+            let said = events.said.take().unwrap_or_default();
+            judging.begin(line, said, redact).map_err(EgressError::Start).map(Some)?
+        }
+        // A run that did not end by itself is not judged, and costs nothing more.
+        (Some(_) | None, _, _) => None,
+    };
+    if let Some(asked) = &asked {
+        asked.wait(&signals);
+    }
     if let Some(serving) = serving {
         seen.egress = serving.finish();
+    }
+    if let Some(Judged { answers, usage }) = asked.map(AskedJudge::end) {
+        events.emit(&Event::Judged { answers, usage });
     }
     emit_egress(&seen.egress, &mut kinds, &mut events);
     seen.reached = limits::reached(&kinds, launch, time);
@@ -218,10 +253,11 @@ fn serve(
     logs: Logs,
     (plan, running): (&Plan, &mut Running),
     model: Model,
-    calls: Option<ModelCalls>,
+    (calls, judge_calls): (Option<ModelCalls>, Option<ModelCalls>),
 ) -> Result<Serving, RunError> {
     let Logs { run, egress: (log, redact), recorder, model: model_log } = logs;
-    let request = ServingRequest { plan, running, model, recorder, model_log, calls, run, log, redact };
+    let request =
+        ServingRequest { plan, running, model, recorder, model_log, calls, judge_calls, run, log, redact };
     Ok(Serving::start(services, request)?)
 }
 

@@ -7,6 +7,7 @@ mod facts;
 mod finish;
 pub(crate) mod guest_program;
 pub(crate) mod interpreter;
+mod judging;
 mod limits;
 mod live;
 pub(crate) mod memory;

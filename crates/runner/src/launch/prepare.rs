@@ -1,6 +1,7 @@
 //! Before the sandbox exists: examines the machine, finds values, creates directories and the record.
 
 use super::error::RunError;
+use super::judging::Judging;
 use super::request::{Model, RunRequest, Stdio};
 use super::secrets::secrets;
 use super::values::{for_the_guest, values};
@@ -49,6 +50,7 @@ pub(super) struct Sandbox<'a> {
     pub model: Model,
     pub stdio: Stdio,
     pub waiting: Option<Waiting>,
+    pub judging: Option<Judging>,
     pub taping: Taping,
     pub watch: &'a mut dyn FnMut(&Event),
 }
@@ -96,6 +98,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         stdio,
         waiting,
         files,
+        judge,
         taping,
         watch,
     } = request;
@@ -157,8 +160,21 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     variables.extend(services.iter().flat_map(|services| services.variables(plan)));
     let Kept { layer, overlays, session } = kept;
     let decided = Decided { launch, terminal, variables, run_files, overlays, services };
-    let sandbox =
-        Sandbox { plan, workload, decided, identities, environment, model, stdio, waiting, taping, watch };
+    let judge = judge.filter(|_| model.has_judge());
+    let judging = judge.map(|judge| Judging { judge, files: files.clone() });
+    let sandbox = Sandbox {
+        plan,
+        workload,
+        decided,
+        identities,
+        environment,
+        model,
+        stdio,
+        waiting,
+        judging,
+        taping,
+        watch,
+    };
     let record =
         Record { planned, environment, journal, redact, value_digests, project, layer, files, session };
     Ok(Prepared { sandbox, record })

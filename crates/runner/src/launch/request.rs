@@ -4,11 +4,12 @@ use super::facts::LaunchFacts;
 use crate::environment::HostEnvironment;
 use crate::plan::planned::Planned;
 use crate::session::conversation::ConversationRequest;
-use crate::suite::FilesWatch;
+use crate::suite::{FilesWatch, Judge};
 use crate::tape::{ReplayModel, Taping};
 use belljar_contract::{AbsPath, Event, RunName, Unmet, Workload};
 use belljar_egress::proxy::{EgressMode, Reach};
 use belljar_egress::script::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError, Script};
+use belljar_egress::tape::OnDrift;
 use belljar_sandbox::Waiting;
 
 /// Asks the user for a value, without showing what is typed.
@@ -44,6 +45,15 @@ impl Model {
         Script::parse(text).map(Model::Script)
     }
 
+    /// Whether a judge can be asked: a tape without its answers has none to give.
+    pub(crate) fn has_judge(&self) -> bool {
+        match self {
+            Model::Absent => false,
+            Model::Live | Model::Script(_) => true,
+            Model::Replay(replay) => replay.on_drift == OnDrift::Live || replay.was_judged(),
+        }
+    }
+
     /// The largest script that is read, in bytes.
     pub const LONGEST_SCRIPT: u64 = MAX_FILE_BYTES;
 }
@@ -76,6 +86,8 @@ pub struct RunRequest<'a> {
     pub waiting: Option<Waiting>,
     /// The workspace whose files are listed at the end.
     pub files: Option<FilesWatch>,
+    /// Asked about the run once the agent has ended.
+    pub judge: Option<Judge>,
     /// Whether the exchanges with the model are recorded.
     pub taping: Taping,
     /// Receives every event as it happens, redacted like the record.

@@ -45,7 +45,7 @@ pub fn evidence(directory: &AbsPath, lane: Lane) -> Result<(Run, Evidence), Read
 /// What a verdict is made from, without the frames and the log of the model.
 pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evidence {
     let Run { head: _, events, result, completeness } = run;
-    let mut seen = Vec::new();
+    let (mut seen, mut claims) = (Vec::new(), Vec::new());
     let (mut end, mut listing, mut egress_head, mut stopped_by, mut unknown) =
         (None, None, None, None, 0_u64);
     let mut interrupted = false;
@@ -56,6 +56,7 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
             Logged::Known(Event::FilesListed { listing: digest }) => listing = Some(digest),
             Logged::Known(Event::EgressLogged { head }) => egress_head = Some(head),
             Logged::Known(Event::LimitReached { limit }) => stopped_by = Some(limit),
+            Logged::Known(Event::Judged { answers, usage: _ }) => claims.extend(answers),
             Logged::Known(Event::Interrupted { signal: _ }) => interrupted = true,
             Logged::Known(
                 // The frames and the log of the model are read by their own functions.
@@ -115,7 +116,7 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
         metrics,
         duration_ms,
         stopped_by,
-        claims: Vec::new(),
+        claims,
         lane,
     }
 }

@@ -10,9 +10,9 @@ use belljar_contract::{
     AbsPath, Diagnostic, Harness, HarnessProfile, LibraryName, PathUse, SandboxChoice, Sources, Usd, Wishes,
 };
 use belljar_plan::{
-    DocumentError, DocumentText, McpEntry, PathText, PluginSource, Scenario, ScenarioFile, Session,
-    SessionFile, SessionReference, parse_document, parse_marketplace, parse_mcp_config, parse_scenario,
-    parse_session,
+    DocumentError, DocumentText, McpEntry, PathText, PluginReference, PluginSource, Scenario, ScenarioFile,
+    Session, SessionFile, SessionReference, parse_document, parse_marketplace, parse_mcp_config,
+    parse_scenario, parse_session,
 };
 use belljar_session::Harnesses;
 use belljar_session::decider::{Rule, parse_policy, parse_rules};
@@ -283,7 +283,8 @@ pub(super) fn find(
         let name = plugin_name(&path, reading)?;
         push_once("the plugin", &mut found.plugins, name, path)?;
     }
-    for (name, path) in marketplace_plugins(session, &resolve, (reading, &mut named))? {
+    let local = &found.plugins[..session.plugins.local_plugins.len()];
+    for (name, path) in marketplace_plugins((session, local), &resolve, (reading, &mut named))? {
         push_once("the plugin", &mut found.plugins, name, path)?;
     }
     for (_, path) in &found.plugins {
@@ -315,7 +316,7 @@ type Resolve<'a> = &'a dyn Fn(&PathText) -> Result<AbsPath, belljar_contract::Pa
 
 /// The plugins of marketplaces that a session enables.
 fn marketplace_plugins(
-    session: &Session,
+    (session, local): (&Session, &[(LibraryName, AbsPath)]),
     resolve: Resolve<'_>,
     (reading, named): (&Reading<'_>, &mut Vec<(PathUse, AbsPath)>),
 ) -> Result<Vec<(LibraryName, AbsPath)>, LoadError> {
@@ -331,6 +332,10 @@ fn marketplace_plugins(
     let mut out = Vec::new();
     for wanted in &session.plugins.enabled {
         let market = markets.iter().find(|(market, _)| market.name == wanted.marketplace);
+        if market.is_none() && wanted.is_local() {
+            is_local_plugin(wanted, local)?;
+            continue;
+        }
         let Some((market, directory)) = market else {
             let file = &profile().marketplace_file;
             let own = markets.iter().filter(|(_, path)| reading.scope.holds(&path.child(file)));
@@ -358,6 +363,18 @@ fn marketplace_plugins(
         out.push((plugin.name.clone(), path));
     }
     Ok(out)
+}
+
+/// `NAME@local` names a plugin of `local_plugins`, which the agent has in any case.
+fn is_local_plugin(wanted: &PluginReference, local: &[(LibraryName, AbsPath)]) -> Result<(), LoadError> {
+    if local.iter().any(|(name, _)| *name == wanted.plugin) {
+        return Ok(());
+    }
+    let names: Vec<String> = local.iter().map(|(name, _)| format!("`{name}`")).collect();
+    Err(LoadError::Unfit(format!(
+        "`enabled` names `{wanted}`, and no directory of `local_plugins` has a plugin of that name; they have {}",
+        names.join(", ")
+    )))
 }
 
 /// Lists a skill, or the skills in a directory.

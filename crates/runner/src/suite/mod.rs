@@ -9,6 +9,7 @@ mod deciders;
 mod discover;
 mod evidence;
 mod files;
+mod judge;
 #[cfg(test)]
 mod keys_tests;
 mod load;
@@ -51,6 +52,8 @@ pub use evidence::evidence;
 pub(crate) use evidence::evidence_of;
 pub use files::FilesWatch;
 pub(crate) use files::kept_of_a_file;
+pub use judge::Judge;
+pub(crate) use judge::Judged;
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone, skills};
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
@@ -131,7 +134,7 @@ impl Trial {
                 Conversation::Named(_) | Conversation::Resumed(_) => Some(HomeMode::Project),
             },
             cost: self.cost,
-            variables: Harnesses::built_in().usual().tune(&tuning(&self.session)).variables,
+            variables: Harnesses::built_in().usual().tune(&self.tuning()).variables,
         };
         stage.left_out = left_out;
         let text = agent_under_test(&self.scenario, &self.session, &staged)?;
@@ -140,14 +143,30 @@ impl Trial {
         Ok((stage, planned))
     }
 
-    /// The backend for the scenario's tier.
+    /// The backend for the scenario's tier. `container` is what the format calls a sandbox without a network of its own
+    /// and with its own file tree, which bubblewrap is. At `hostloop` and `cowork` other tools run parts of the agent
+    /// outside; here all of it is inside, which is stricter.
     fn backend(&self) -> Result<BackendKind, TrialError> {
         match self.scenario.fidelity {
-            None | Some(Fidelity::Container) => Ok(BackendKind::Bwrap),
-            Some(Fidelity::Protocol) => Ok(BackendKind::Host),
-            Some(other @ (Fidelity::Microvm | Fidelity::Hostloop | Fidelity::Cowork)) => {
-                Err(TrialError::Unsupported(format!("the tier {other:?} is not supported")))
+            None | Some(Fidelity::Container | Fidelity::Hostloop | Fidelity::Cowork) => {
+                Ok(BackendKind::Bwrap)
             }
+            Some(Fidelity::Protocol) => Ok(BackendKind::Host),
+            // A sandbox that shares the kernel is weaker than a virtual machine, so it is not chosen instead.
+            Some(Fidelity::Microvm) => Err(TrialError::Unsupported(
+                "`fidelity: microvm` asks for a virtual machine, and belljar has no such backend; write `fidelity: \
+                 container`, or choose a backend for this run with --backend"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// The tier that a run had: the backend, and the tier of the scenario that it stands for.
+    #[must_use]
+    pub fn tier(&self, backend: BackendKind) -> String {
+        match self.scenario.fidelity {
+            Some(tier) if tier.name() != backend.name() => format!("{} for {tier}", backend.name()),
+            Some(_) | None => backend.name().to_owned(),
         }
     }
 
@@ -184,7 +203,11 @@ impl Trial {
         let notice = (!notices.is_empty()).then(|| notices.join("; "));
         let files = FilesWatch::begin(&stage);
         let talk = ConversationRequest {
-            config: MachineConfig { skills: skill_places(plan), ..MachineConfig::default() },
+            config: MachineConfig {
+                hooks: Harnesses::built_in().background_hooks(),
+                skills: skill_places(plan),
+                ..MachineConfig::default()
+            },
             messages: vec![self.scenario.prompt.clone()],
             then,
             deciders: self.deciders(answering, recorded_answers(&model)),
@@ -209,6 +232,7 @@ impl Trial {
             // The stage must exist before the sandbox is started.
             waiting: None,
             files: Some(files),
+            judge: Judge::of(self.checks.claims()),
             taping,
             reach: match consent.used_for {
                 TrialUse::Run => Reach::AsRuled,
@@ -250,12 +274,22 @@ impl Trial {
             Conversation::Named(_) => ConversationChoice::Named(&id),
             Conversation::Resumed(_) => ConversationChoice::Resumed(&id),
         };
-        let tuning = SessionTuning { conversation, ..tuning(&self.session) };
+        let tuning = SessionTuning { conversation, ..self.tuning() };
         arguments.extend(Harnesses::built_in().usual().tune(&tuning).arguments);
         Ok(arguments
             .into_iter()
             .map(|argument| OsText::new(argument.into_bytes()))
             .collect::<Result<_, _>>()?)
+    }
+
+    /// What the session asks of the agent. The platform keeps everything in the foreground; the other tiers leave the
+    /// agent's list of tools as it is, because a change of it makes every tape drift.
+    fn tuning(&self) -> SessionTuning<'_> {
+        let foreground_only = match self.scenario.fidelity {
+            Some(Fidelity::Cowork | Fidelity::Hostloop) => true,
+            None | Some(Fidelity::Protocol | Fidelity::Container | Fidelity::Microvm) => false,
+        };
+        SessionTuning { foreground_only, ..tuning(&self.session) }
     }
 
     fn deciders(&self, answering: Answering, recorded: Option<RecordedAnswers>) -> Deciders {

@@ -4,12 +4,21 @@ use super::load::Trial;
 use super::schedule::WorkerOutcome;
 use super::{StageError, TrialError, Tried};
 use crate::launch::RunError;
-use belljar_contract::{Conclusion, ErrorText, ExitCode, ScenarioResult, SuiteResults};
+use belljar_contract::{Conclusion, ErrorText, Event, ExitCode, JudgeUsage, ScenarioResult, SuiteResults};
 use belljar_report::decisive_moment;
 use serde::Deserialize;
 use serde_json::Value;
 
 impl Tried {
+    /// What the judge used, if one was asked.
+    #[must_use]
+    pub fn judge_usage(&self) -> Option<JudgeUsage> {
+        self.run.events.iter().find_map(|record| {
+            let Event::Judged { usage, answers: _ } = record.event.known()? else { return None };
+            Some(*usage)
+        })
+    }
+
     #[must_use]
     pub fn result(&self, trial: &Trial) -> ScenarioResult {
         let result = self.run.result.as_ref();
@@ -25,6 +34,8 @@ impl Tried {
             moment: if conclusion == Conclusion::Passed { Vec::new() } else { decisive_moment(events) },
             duration_ms: result.map(|result| result.duration_ms),
             metrics: result.map(|result| result.metrics.clone()),
+            judge: self.judge_usage(),
+            tier: Some(trial.tier(self.plan.backend)),
             plan: Some(self.run.head.plan_digest),
             directory: Some(self.directory.clone()),
             denied: self.report.denied.iter().map(|denied| denied.sentence.clone()).collect(),

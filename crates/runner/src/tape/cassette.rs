@@ -13,7 +13,7 @@ use belljar_contract::{
 use belljar_plan::{DocumentText, PermissionParity};
 pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
 use belljar_session::decider::{Chain, Parity, Scripted};
-use belljar_session::{By, Echo, MachineConfig, StateEvents};
+use belljar_session::{By, Echo, Harnesses, MachineConfig, StateEvents};
 use belljar_verdict::judge_contradicting;
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
@@ -106,6 +106,7 @@ fn config(cassette: &Cassette) -> MachineConfig {
     MachineConfig {
         state_events: if has_state { StateEvents::Expected } else { StateEvents::Absent },
         echo: Echo::Absent,
+        hooks: Harnesses::built_in().background_hooks(),
         ..MachineConfig::default()
     }
 }

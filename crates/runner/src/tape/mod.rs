@@ -51,7 +51,7 @@ pub use staleness::stale;
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
 
-use belljar_contract::{BodyRef, Exchange, Lane, with_causes};
+use belljar_contract::{BodyRef, Event, EventRecord, Exchange, Lane, with_causes};
 use belljar_egress::gateway::Responder;
 use belljar_egress::tape::{KeepExchanges, Replay, ReplaySetup, Scrub, TapeBodies};
 use belljar_record::Redact;
@@ -86,6 +86,13 @@ impl ReplayModel {
     pub fn new(tape: Arc<Tape>, on_drift: OnDrift, pace: Pace) -> Result<Self, UnknownNormaliser> {
         let normalisers = normalisers(&tape)?;
         Ok(Self { tape, normalisers, on_drift, pace })
+    }
+
+    /// Whether a judge was asked when the tape was recorded.
+    pub(crate) fn was_judged(&self) -> bool {
+        let run = self.tape.run().read();
+        let is_judged = |record: &EventRecord| matches!(record.event.known(), Some(Event::Judged { .. }));
+        run.is_ok_and(|run| run.events.iter().any(is_judged))
     }
 
     /// The answers that were given when the tape was recorded.

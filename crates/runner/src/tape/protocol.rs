@@ -17,7 +17,7 @@ use belljar_contract::{
     ConversationEnd, Deadline, Event, Evidence, Judgement, Lane, LimitKind, Observation, Run, Seen,
 };
 use belljar_record::ReadError;
-use belljar_session::{Answer, MachineConfig, Question, SkillPlace};
+use belljar_session::{Answer, Harnesses, MachineConfig, Question, SkillPlace};
 use belljar_verdict::judge_contradicting;
 use frames::{frames, misquoted};
 use serde::Serialize;
@@ -110,7 +110,8 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
         directories: place.directories.clone(),
     };
     let skills = tape.head.scenario.places.iter().map(place).collect();
-    let config = MachineConfig { skills, ..MachineConfig::default() };
+    let hooks = Harnesses::built_in().background_hooks();
+    let config = MachineConfig { hooks, skills, ..MachineConfig::default() };
     let mut again = Again::new(config, lines, Answered::recorded(&found.seen)?);
     again.begin();
     while let Some(said) = again.lines.pop_front() {

@@ -62,6 +62,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: ConversationTimes) -> S
         stdio: Stdio::Conversation(Box::new(talk)),
         waiting: None,
         files: None,
+        judge: None,
         taping: belljar_runner::tape::Taping::Off,
         watch: &mut |event| match event {
             Event::Seen { what } => observations.push((**what).clone()),

@@ -3,6 +3,7 @@
 mod claude_code;
 mod profile;
 
+use crate::machine::Hook;
 use belljar_contract::Harness;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -57,6 +58,14 @@ impl Harnesses {
     #[must_use]
     pub fn usual(&self) -> &dyn Harness {
         self.usual.as_ref()
+    }
+}
+
+impl Harnesses {
+    /// Hooks of a test: no call goes on in the background, where its end could come after the verdict.
+    #[must_use]
+    pub fn background_hooks(&self) -> Vec<Hook> {
+        vec![claude_code::background_hook()]
     }
 }
 

@@ -1,6 +1,7 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test selects the variants that it is about")]
 
 use super::*;
+use crate::Harnesses;
 use crate::question::{AnswerValue, By, Chosen};
 use belljar_contract::{AfterDeny, HookPermission, SkillWay};
 use proptest::prelude::*;
@@ -335,11 +336,51 @@ fn hooks_and_servers_answer_as_declared() {
         json!({})
     );
     assert!(matches!(ask(&mut machine, message("asked")).last(), Some(Output::Ask { .. })));
-    assert_eq!(sent(&ask(&mut machine, message("other")))[0]["response"]["subtype"], "error");
+    let refused = sent(&ask(&mut machine, message("other"))).remove(0);
+    assert_eq!(refused["response"]["subtype"], "success");
+    let response = &refused["response"]["response"]["mcp_response"];
+    assert_eq!((&response["id"], &response["error"]["code"]), (&json!(1), &json!(-32601)), "{refused}");
+    let notified = json!({"subtype": "mcp_message", "server_name": "other", "message": {"jsonrpc": "2.0", "method": "x"}});
+    let taken = sent(&ask(&mut machine, notified)).remove(0);
+    assert_eq!(
+        taken["response"]["response"]["mcp_response"]["error"],
+        Value::Null,
+        "a notification has no answer"
+    );
     let reply =
         HookReply::PreToolUse { permission: HookPermission::Deny, reason: "no".to_owned(), input: None };
     let reply = sent(&machine.on_command(answer("r2", AnswerValue::Hook(reply))));
     assert_eq!(reply[0]["response"]["response"]["hookSpecificOutput"]["permissionDecision"], "deny");
+}
+
+#[test]
+fn a_call_that_would_go_on_in_the_background_is_blocked() {
+    let hooks = Harnesses::built_in().background_hooks();
+    let callback = hooks[0].subscription.callback.clone();
+    let mut machine = Machine::new(MachineConfig { hooks, ..MachineConfig::default() });
+    let greeting = sent(&machine.on_command(Command::Begin)).remove(0);
+    assert_eq!(greeting["request"]["hooks"]["PreToolUse"][0]["hookCallbackIds"], json!([callback]));
+    let mut ask = |id: &str, input: Value| {
+        let input = json!({"hook_event_name": "PreToolUse", "tool_name": "Task", "tool_input": input});
+        let request = json!({"subtype": "hook_callback", "callback_id": callback, "input": input});
+        let asked = json!({"type": "control_request", "request_id": id, "request": request});
+        sent(&machine.on_frame(frame(asked))).remove(0)["response"]["response"].clone()
+    };
+    let blocked = json!({"decision": "block", "reason": "Background agents disabled"});
+    assert_eq!(ask("a", json!({"prompt": "x", "run_in_background": true})), blocked);
+    assert_eq!(ask("b", json!({"prompt": "x", "run_in_background": false})), json!({}));
+    assert_eq!(ask("c", json!({"prompt": "x"})), json!({}));
+}
+
+#[test]
+fn a_report_of_the_rate_limit_is_no_observation() {
+    let mut machine = Machine::new(MachineConfig::default());
+    machine.on_command(Command::Begin);
+    let report =
+        json!({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed"}, "session_id": "s"});
+    assert_eq!(machine.on_frame(frame(report)), []);
+    let other = machine.on_frame(frame(json!({"type": "comet"})));
+    assert!(matches!(&other[..], [Output::Observe(Observation::UnknownFrame { .. })]));
 }
 
 #[test]

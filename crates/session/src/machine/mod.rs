@@ -82,6 +82,8 @@ pub struct Hook {
 pub enum HookAnswering {
     /// belljar, always with this reply.
     Always(HookReply),
+    /// belljar: a call that is to go on in the background gets this reply, every other call passes.
+    InBackground(HookReply),
     /// The deciders.
     Ask,
 }
@@ -337,7 +339,7 @@ impl Machine {
             Inbound::Retry { attempt, status, error } => {
                 out.push(Output::Observe(Observation::Retried { attempt, status, error }));
             }
-            Inbound::StreamEvent | Inbound::KeepAlive | Inbound::System { .. } => {}
+            Inbound::StreamEvent | Inbound::KeepAlive | Inbound::RateLimit | Inbound::System { .. } => {}
             Inbound::Unknown { kind } => {
                 out.push(Output::Observe(Observation::UnknownFrame { frame: kind }));
             }

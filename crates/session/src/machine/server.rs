@@ -1,5 +1,6 @@
 //! MCP servers that belljar serves over the agent's own line: declared tools with declared answers.
 
+use belljar_contract::McpMessage;
 use serde_json::{Map, Value, json};
 
 /// The newest supported version of the protocol; an older one that the agent asks for is accepted.
@@ -104,6 +105,13 @@ impl CannedTool {
         };
         json!({"content": [{"type": "text", "text": text}], "isError": is_error})
     }
+}
+
+/// The response to a message for a server that does not exist; none to a notification. A JSON-RPC error ends the call,
+/// where an error of the agent's own protocol would count as a broken connection.
+pub(super) fn unknown_server(message: &McpMessage) -> Option<Value> {
+    let id = message.message.get("id").filter(|id| id.is_string() || id.is_number())?;
+    Some(error(id, METHOD_NOT_FOUND, &format!("no server is called {}", message.server)))
 }
 
 fn error(id: &Value, code: i64, text: &str) -> Value {

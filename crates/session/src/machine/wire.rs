@@ -1,15 +1,18 @@
 //! Handles each kind of frame of the agent.
 
 use super::{
-    Echo, HookAnswering, Machine, Output, Phase, StateEvents, ending::outcome, ledger::Entry,
-    server::ServerAnswering, skill,
+    Echo, HookAnswering, Machine, Output, Phase, StateEvents,
+    ending::outcome,
+    ledger::Entry,
+    server::{ServerAnswering, unknown_server},
+    skill,
 };
 use crate::harness::reported_version;
 use crate::question::{AnswerValue, By, Question};
 use belljar_contract::{
-    AgentRequest, AssistantFrame, Block, CallId, ConversationFailure, HostReply, HostRequest, InitFrame,
-    MessageId, Observation, Outbound, ProtocolFlaw, Reply, RequestId, ResultFrame, SYNTHETIC_MODEL,
-    SessionId, SessionState, Speaker, UserFrame,
+    AgentRequest, AssistantFrame, Block, CallId, ConversationFailure, HookCall, HookReply, HostReply,
+    HostRequest, InitFrame, MessageId, Observation, Outbound, ProtocolFlaw, Reply, RequestId, ResultFrame,
+    SYNTHETIC_MODEL, SessionId, SessionState, Speaker, UserFrame,
 };
 use serde_json::Value;
 
@@ -248,12 +251,23 @@ impl Machine {
                             AnswerValue::Hook(reply.clone()),
                             format!("the hook {} was declared with this answer", call.callback),
                         ),
+                        HookAnswering::InBackground(reply) if runs_in_background(call) => OwnAnswer::Value(
+                            AnswerValue::Hook(reply.clone()),
+                            "the call was to go on in the background".to_owned(),
+                        ),
+                        HookAnswering::InBackground(_) => OwnAnswer::Value(
+                            AnswerValue::Hook(HookReply::Nothing),
+                            "the call does not go on in the background".to_owned(),
+                        ),
                     },
                 }
             }
             Question::Mcp(message) => {
                 match self.config.servers.iter().find(|server| server.name == message.server) {
-                    None => OwnAnswer::NotDeclared(format!("no server is called {}", message.server)),
+                    None => OwnAnswer::Value(
+                        AnswerValue::Mcp(unknown_server(message)),
+                        format!("no server is called {}", message.server),
+                    ),
                     Some(server) => match &server.answering {
                         ServerAnswering::Ask => OwnAnswer::None,
                         ServerAnswering::Tools(_) => OwnAnswer::Value(
@@ -341,6 +355,11 @@ enum OwnAnswer {
     None,
     NotDeclared(String),
     Value(AnswerValue, String),
+}
+
+/// Whether the agent wants to go on while this call runs.
+fn runs_in_background(call: &HookCall) -> bool {
+    call.input.get("tool_input").and_then(|input| input.get("run_in_background")) == Some(&Value::Bool(true))
 }
 
 fn speaker(parent: Option<CallId>) -> Speaker {

@@ -4,9 +4,9 @@ use super::made::*;
 use super::result;
 use crate::check::{Group, keys};
 use belljar_contract::{
-    Claim, ClaimAnswer, ClaimScope, ClaimStand, ConversationFailure, EgressLogState, EgressRefusal,
-    EgressRow, EgressVerdict, EgressWay, Evidence, LimitKind, Metrics, ModelUsage, Observation, Outcome,
-    SkillWay, Whole,
+    Claim, ClaimAnswer, ClaimScope, ClaimStand, ClaimVote, ConversationFailure, EgressLogState,
+    EgressRefusal, EgressRow, EgressVerdict, EgressWay, Evidence, LimitKind, Metrics, ModelUsage,
+    Observation, Outcome, SkillWay, Whole,
 };
 use serde_json::{Value, json};
 
@@ -63,12 +63,19 @@ fn words() -> Vec<Case> {
 
 fn semantic() -> Case {
     let answer = |text: &str, stand: ClaimStand| ClaimAnswer {
-        claim: Claim { text: text.to_owned(), scope: ClaimScope::Agent, model: Some("m-1".to_owned()) },
-        stand,
+        claim: Claim {
+            text: text.to_owned(),
+            scope: ClaimScope::Agent,
+            model: Some("m-1".to_owned()),
+            votes: 1,
+        },
         by: "m-1".to_owned(),
-        reason: "so it is".to_owned(),
+        votes: vec![ClaimVote { stand, reason: "so it is".to_owned(), quote: Some("so it is".to_owned()) }],
     };
-    let with = |a, b| Evidence { claims: vec![answer("a", a), answer("b", b)], ..nothing() };
+    let with = |a, b| {
+        let claims = vec![answer("a", a), answer("b", b)];
+        Evidence { claims, ..talk(vec![said("Indeed,  so\nit is.")]) }
+    };
     case(
         json!({"semantic_matches": {"rubric": ["a", "b"], "min_pass": "all", "judge_model": "m-1"}}),
         with(ClaimStand::Holds, ClaimStand::Holds),

@@ -21,6 +21,7 @@ impl HostMatch {
             return Err("expected a host, found a URL or a path".to_owned());
         }
         if let Some(name) = text.strip_prefix("*.") {
+            let name = name.strip_suffix('.').unwrap_or(name);
             return HostName::new(name).map(Self::Below).map_err(|error| error.to_string());
         }
         let bracketed = text.parse::<std::net::Ipv6Addr>().map(|address| format!("[{address}]"));

@@ -17,12 +17,12 @@ mod usage;
 
 pub use credential::ModelCredential;
 pub(super) use messages::{InvalidRequest, MessagesView};
-pub use names::CHEAP_MODEL;
 pub(super) use names::DEFAULT_URL;
 pub(crate) use names::{
     AGENT_ID_HEADER, BETA_HEADER, BILLING_PREFIX, RATE_LIMIT_PREFIX, SESSION_ID_HEADER, VERSION_HEADER,
 };
-pub use own::{OwnRequestError, ask};
+pub use names::{CHEAP_MODEL, JUDGE_MODEL};
+pub use own::{OwnReply, OwnRequestError, ask};
 pub(super) use prices::Priced;
 pub use prices::{PriceTable, PriceTableError, Speed};
 pub use provider_tools::{ProviderTools, UnknownProviderTool};

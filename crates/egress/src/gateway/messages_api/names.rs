@@ -6,6 +6,9 @@ pub(in crate::gateway) const DEFAULT_URL: &str = "https://api.anthropic.com";
 /// A model for short questions: fast and cheap.
 pub const CHEAP_MODEL: &str = "claude-haiku-4-5";
 
+/// The model that judges what no rule can check. Pinned: another model is another judge.
+pub const JUDGE_MODEL: &str = "claude-opus-4-8";
+
 pub(crate) const BETA_HEADER: &str = "anthropic-beta";
 pub(crate) const VERSION_HEADER: &str = "anthropic-version";
 

@@ -8,6 +8,7 @@ use hyper::{HeaderMap, Method, Uri};
 use serde_json::Value;
 
 use super::names::VERSION_HEADER;
+use super::usage::TokenCount;
 use crate::gateway::answer::{GatewayRequest, HangUp, Responder};
 
 /// Limit for the response, which should be a few words.
@@ -27,11 +28,19 @@ pub enum OwnRequestError {
     Form,
 }
 
+/// The response to such a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnReply {
+    pub text: String,
+    /// The tokens that the API counted for it.
+    pub tokens: TokenCount,
+}
+
 /// Asks the model once and returns the text of its response.
 ///
 /// # Errors
 /// When the response has no such text.
-pub async fn ask(answer: &dyn Responder, request: &Value) -> Result<String, OwnRequestError> {
+pub async fn ask(answer: &dyn Responder, request: &Value) -> Result<OwnReply, OwnRequestError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let version = HeaderName::from_static(VERSION_HEADER);
@@ -55,5 +64,16 @@ pub async fn ask(answer: &dyn Responder, request: &Value) -> Result<String, OwnR
     let blocks = document["content"].as_array().ok_or(OwnRequestError::Form)?;
     let texts = blocks.iter().filter_map(|block| block["text"].as_str());
     let text: String = texts.collect();
-    if text.is_empty() { Err(OwnRequestError::Form) } else { Ok(text) }
+    if text.is_empty() {
+        return Err(OwnRequestError::Form);
+    }
+    let count = |name: &str| document["usage"][name].as_u64().unwrap_or(0);
+    let tokens = TokenCount {
+        input: count("input_tokens"),
+        output: count("output_tokens"),
+        cache_creation: count("cache_creation_input_tokens"),
+        cache_read: count("cache_read_input_tokens"),
+        ..TokenCount::default()
+    };
+    Ok(OwnReply { text, tokens })
 }

@@ -1,6 +1,7 @@
 //! The connection from a decider to the run's own model, live or replayed. It is established once the egress services
 //! run.
 
+use belljar_egress::gateway::OwnReply;
 use serde_json::Value;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub struct ModelCalls(pub(crate) UnboundedReceiver<ModelCall>);
 #[derive(Debug)]
 pub(crate) struct ModelCall {
     pub request: Value,
-    pub reply: Sender<Result<String, String>>,
+    pub reply: Sender<Result<OwnReply, String>>,
 }
 
 impl ModelLine {
@@ -29,11 +30,11 @@ impl ModelLine {
         (Self(sender), ModelCalls(calls))
     }
 
-    /// Sends a request and waits for the text of the answer.
+    /// Sends a request and waits for the answer.
     ///
     /// # Errors
     /// If there is no answer in time; a line for the user.
-    pub fn ask(&self, request: Value, within: Duration) -> Result<String, String> {
+    pub fn ask(&self, request: Value, within: Duration) -> Result<OwnReply, String> {
         let gone = || "the model's gateway has ended".to_owned();
         let (reply, answer) = channel();
         self.0.send(ModelCall { request, reply }).map_err(|_gone| gone())?;

@@ -57,7 +57,7 @@ impl ModelDecider {
             let request = json!({
                 "model": model, "max_tokens": MOST_TOKENS, "system": ModelQuestion::system(), "messages": messages,
             });
-            let reply = self.line.ask(request, *patience)?;
+            let reply = self.line.ask(request, *patience)?.text;
             match question.read(&reply) {
                 Ok(chosen) => return Ok(chosen),
                 Err(fault) => {

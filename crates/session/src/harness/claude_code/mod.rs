@@ -4,9 +4,12 @@
 //! `CLAUDE.md`, skills, settings, MCP servers, the note and the prompt. It is the same in every home mode, so
 //! the user's configuration, where it is shared, is never overlaid and never edited.
 
+mod background;
 mod personal;
 mod records;
 mod tuning;
+
+pub(super) use background::background_hook;
 
 use super::{HarnessError, profile};
 use belljar_contract::{

@@ -1,5 +1,6 @@
 //! What a session asks of the agent: flags and variables that no file of settings can hold.
 
+use super::background;
 use belljar_contract::{
     ConversationChoice, EnvName, PermissionMode, SessionTuning, ThinkingLimit, TunedAgent,
 };
@@ -45,6 +46,7 @@ fn variables(tuning: &SessionTuning<'_>) -> Vec<(EnvName, String)> {
         ("ENABLE_TOOL_SEARCH", search.map(str::to_owned)),
         ("CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS", tuning.stable_api_only.then(|| "1".to_owned())),
         ("CLAUDE_CODE_AUTO_COMPACT_WINDOW", tuning.compact_after.map(|tokens| tokens.to_string())),
+        (background::VARIABLE, tuning.foreground_only.then(|| "1".to_owned())),
     ];
     // The names are constants, and the test below uses each.
     variables.into_iter().filter_map(|(name, value)| Some((EnvName::new(name).ok()?, value?))).collect()
@@ -64,6 +66,7 @@ mod tests {
         tool_search: None,
         stable_api_only: false,
         compact_after: None,
+        foreground_only: false,
     };
 
     #[test]
@@ -114,6 +117,7 @@ mod tests {
             tool_search: Some(false),
             stable_api_only: true,
             compact_after: Some(100_000),
+            foreground_only: true,
             ..NOTHING
         };
         assert_eq!(
@@ -122,7 +126,8 @@ mod tests {
                 "CLAUDE_CODE_SUBAGENT_MODEL=m",
                 "ENABLE_TOOL_SEARCH=false",
                 "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS=1",
-                "CLAUDE_CODE_AUTO_COMPACT_WINDOW=100000"
+                "CLAUDE_CODE_AUTO_COMPACT_WINDOW=100000",
+                "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS=1"
             ]
         );
         let auto = SessionTuning { tool_search: Some(true), ..NOTHING };

@@ -8,6 +8,7 @@ mod check;
 mod checks;
 mod compare;
 mod conflict;
+mod distrust;
 mod files;
 mod finding;
 mod parse;
@@ -19,6 +20,7 @@ mod value;
 
 pub use checks::{Checks, Explained};
 pub use compare::unvouched;
+pub use distrust::distrust;
 pub use parse::parse_checks;
 pub use reference::{reference, schema};
 pub use refused::{REFUSED, Refused};

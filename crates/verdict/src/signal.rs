@@ -28,6 +28,7 @@ pub(crate) const TRANSPORT: &str = "transport_error";
 pub(crate) const FORGED: &str = "frames_differ";
 pub(crate) const UNCOMPARED: &str = "model_log_incomplete";
 pub(crate) const USAGE: &str = "usage_limit";
+pub(crate) const RECORD: &str = "record_changed";
 
 /// The signals of a conversation whose frames are not vouched for.
 pub const UNVOUCHED: [&str; 2] = [FORGED, UNCOMPARED];
@@ -93,6 +94,11 @@ pub(crate) const SIGNALS: &[About] = &[
         UNCOMPARED,
         SignalWeight::Unknown,
         "The log of the model or the record of the frames is missing, cut off or changed, so that they cannot be compared.",
+    ),
+    about(
+        RECORD,
+        SignalWeight::Unknown,
+        "A file of the run's directory is not as it was when the run ended, or that cannot be verified. Every check is unknown then. Found by `judge` only.",
     ),
     about(
         "egress_log_changed",

@@ -6,13 +6,13 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
     AgentName, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Event, ExitCode, ImageName,
-    OsText, Purpose, RuleEffect, RunName, SandboxChoice, Workload, visible, visible_start,
+    OsText, Purpose, RuleEffect, RunName, RunVerb, SandboxChoice, Workload, visible, visible_start,
 };
 use belljar_report::{changes, render_changes, render_diagnostics, render_open};
 use belljar_runner::changes::KeptSummary;
 use belljar_runner::{
     Agreements, Denied, EgressMode, Ending, Model, Outcome, Planned, Planner, Reach, Report, RunRequest,
-    Spent, Standing, Stdio, Waiting, ask_hidden, is_interactive, launch_hints, lowered, run,
+    RunSubject, Spent, Standing, Stdio, Waiting, ask_hidden, is_interactive, launch_hints, lowered, run,
 };
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
@@ -90,6 +90,7 @@ pub fn argument(argument: OsString) -> Result<OsText, CliError> {
 
 /// A command to start, as the command line describes it.
 pub struct Start<'a> {
+    pub verb: RunVerb,
     pub begun: Begun,
     pub agent: Option<&'a str>,
     pub workload: &'a Workload,
@@ -100,7 +101,7 @@ pub struct Start<'a> {
 
 /// Plans, asks, runs, reports; returns the exit status.
 pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
-    let Start { begun: Begun { planner, waiting }, agent, workload, name, model, options } = request;
+    let Start { verb, begun: Begun { planner, waiting }, agent, workload, name, model, options } = request;
     let planner = &planner;
     let planned =
         planner.plan(agent, Purpose::Session).map_err(|error| CliError::from(error).into_launch())?;
@@ -136,6 +137,7 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
         planned: &planned,
         environment: planner.environment(),
         workload,
+        subject: RunSubject::of(verb),
         name,
         model,
         mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
@@ -178,6 +180,7 @@ fn print_report(
         taped: _,
         replayed: _,
         values: _,
+        redact: _,
         reached,
     } = report;
     print_outcome(&outcome, planned, output);

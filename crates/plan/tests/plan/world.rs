@@ -3,7 +3,7 @@
 use belljar_contract::{
     AbsPath, Access, AgentName, Assembly, Diagnostic, Digest, EnvName, FileContent, Harness, HarnessProfile,
     Persisted, PersistedKind, PersonalFile, PlannedFile, ProfileEnv, Prompt, Purpose, RecordedDirectory,
-    SandboxChoice, SessionTuning, SharedEntry, Sources, TunedAgent, Wanted,
+    SandboxChoice, SessionTuning, SharedEntry, Sources, TranscriptEntry, TunedAgent, Wanted,
 };
 use belljar_plan::{
     Compiled, Compiler, ContentFact, HostFacts, Layer, LayerText, Manifest, PathFact, ProjectFacts,
@@ -94,6 +94,10 @@ impl Harness for Scribe {
     }
 
     fn personal_files(&self, _project: &str) -> Vec<PersonalFile> {
+        Vec::new()
+    }
+
+    fn transcript(&self, _text: &str) -> Vec<TranscriptEntry> {
         Vec::new()
     }
 

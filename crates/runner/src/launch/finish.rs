@@ -9,7 +9,11 @@ use crate::changes::KeptSummary;
 use crate::egress::EgressEnd;
 use crate::session::supervise::Ending;
 use crate::store::findings;
-use belljar_contract::{Destination, Event, Finding, GuestEnd, HeldBack, LimitKind, ReachedLimit, RunStatus};
+use crate::store::journal::Journal;
+use crate::store::summary::Concluding;
+use belljar_contract::{
+    Destination, Event, Finding, GuestEnd, HeldBack, LimitKind, ReachedLimit, RunStatus, with_causes,
+};
 use belljar_egress::gateway::{TokenCount, UsageTotals};
 
 /// Closes the record of a run and makes its report.
@@ -42,7 +46,7 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
         egress_head: _in_the_journal_too,
         failures,
     } = egress;
-    let Record { journal, redact, value_digests, session, .. } = record;
+    let Record { environment, subject, journal, redact, value_digests, session, .. } = record;
     record_errors.extend(failures);
     denied.iter_mut().for_each(|one| one.redact(&redact));
     let spent = usage.map(|usage| spent(&usage, cost_micros.unwrap_or(0)));
@@ -52,6 +56,13 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
         }
         let (directory, failed) = journal.finish(status(&outcome, &reached), spent);
         record_errors.extend(failed.map(|error| format!("the record is not complete: {error}")));
+        // A conversation is judged first.
+        if !(subject.verb.is_trial() && matches!(outcome, Ok(Outcome::Ended(_)))) {
+            let state = &environment.state;
+            let (directory, subject, redact) = (&directory, &subject, &redact);
+            let concluding = Concluding { directory, subject, verdict: None, redact, state };
+            record_errors.extend(concluding.conclude().err().map(|error| with_causes(&error)));
+        }
         directory
     });
     drop(session);
@@ -75,6 +86,7 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
         taped,
         replayed,
         values: value_digests,
+        redact,
         reached,
     })
 }
@@ -106,8 +118,9 @@ fn examine(record: &mut Record<'_>, held: Vec<HeldBack>) -> Examined {
         .into_iter()
         .map(|finding| findings::redacted(finding, &plan.workspace.source, &record.redact))
         .collect();
+    let run = record.journal.as_ref().and_then(Journal::directory_name);
     let findings =
-        findings::keep(record.environment, plan, &mut dropped_files, held).unwrap_or_else(|error| {
+        findings::keep(record.environment, (plan, run), &mut dropped_files, held).unwrap_or_else(|error| {
             record_errors.push(format!("cannot keep the findings: {error}"));
             None
         });

@@ -1,7 +1,7 @@
 //! Before the sandbox exists: examines the machine, finds values, creates directories and the record.
 
 use super::error::RunError;
-use super::request::{Model, RunRequest, Stdio};
+use super::request::{Model, RunRequest, RunSubject, Stdio};
 use super::secrets::secrets;
 use super::streams;
 use super::values::{for_the_guest, values};
@@ -60,6 +60,7 @@ pub(super) struct Sandbox<'a> {
 pub(super) struct Record<'a> {
     pub planned: &'a Planned,
     pub environment: &'a HostEnvironment,
+    pub subject: RunSubject,
     pub journal: Option<Journal>,
     pub redact: Redact,
     pub value_digests: Option<TapeValues>,
@@ -76,6 +77,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         planned,
         environment,
         workload,
+        subject,
         notice,
         name,
         model,
@@ -129,7 +131,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     let (redact, value_digests) = (found.redact, found.digests);
     let mut journal = None;
     if records(workload, services.is_some()) {
-        let mut opened = Journal::open(planned, environment, name.as_ref(), Arc::clone(&redact))?;
+        let mut opened = Journal::open(planned, environment, (name.as_ref(), &subject), Arc::clone(&redact))?;
         found.unsearched.iter().for_each(|one| opened.emit(&Event::Notice { text: one.to_string() }));
         if launch.container.is_some() {
             opened.used(None);
@@ -165,8 +167,18 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         taping,
         watch,
     };
-    let record =
-        Record { planned, environment, journal, redact, value_digests, project, layer, files, session };
+    let record = Record {
+        planned,
+        environment,
+        subject,
+        journal,
+        redact,
+        value_digests,
+        project,
+        layer,
+        files,
+        session,
+    };
     Ok(Prepared { sandbox, record })
 }
 

@@ -8,6 +8,7 @@ mod deciders;
 mod discover;
 mod evidence;
 mod files;
+mod judge_again;
 mod load;
 mod originals;
 mod rehearsal;
@@ -19,16 +20,17 @@ pub(crate) mod stage;
 mod subject;
 mod trial;
 
-use crate::launch::{Outcome, RunRequest, Stdio, run};
+use crate::launch::{Outcome, RunRequest, RunSubject, ScenarioUsed, Stdio, run};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planned::Planned;
 use crate::plan::planner::Planner;
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders, ExternalDecider};
 use crate::store::names::fresh_run_id;
-use crate::tape::TapeFacts;
+use crate::store::summary::Concluding;
+use crate::tape::{ReplayReport, TapeFacts, directory_digest};
 use belljar_contract::{
-    AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, MountSource, OsText, Plan,
-    SessionTuning, Workload,
+    AbsPath, AgentVersion, BackendKind, ConversationChoice, ExitCode, HomeMode, Judgement, MountSource,
+    OsText, Plan, RunVerb, RunVerdict, SessionTuning, Workload, with_causes,
 };
 use belljar_egress::proxy::{Mode, Reach};
 pub use belljar_plan::Fidelity;
@@ -44,6 +46,7 @@ pub use discover::{DiscoverError, scenario_files};
 pub use evidence::evidence;
 pub(crate) use evidence::evidence_of;
 pub use files::FilesWatch;
+pub use judge_again::{JudgeError, JudgedAgain, judge_again};
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone, skills};
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
@@ -136,6 +139,7 @@ impl Trial {
     /// If it did not run. A failed check is not an error.
     pub fn run(&self, request: TrialRequest<'_>) -> Result<Tried, TrialError> {
         let TrialRequest {
+            verb,
             environment,
             model,
             sandbox,
@@ -170,11 +174,13 @@ impl Trial {
             times: ConversationTimes::default(),
         };
         let facts = TapeFacts::of(&planned, &skill_places(plan), environment, (&taping, &model));
+        let subject = RunSubject { verb, scenario: Some(self.used(plan)) };
         let mut ask = |message: &str| crate::session::terminal::ask_hidden(message);
-        let report = run(RunRequest {
+        let mut report = run(RunRequest {
             planned: &planned,
             environment,
             workload: &Workload::Agent(self.arguments(&planned, version, &conversation)?),
+            subject: subject.clone(),
             notice: notice.clone(),
             name,
             model,
@@ -201,8 +207,32 @@ impl Trial {
         }
         let (run, evidence) = evidence(&directory, self.scenario.lane)?;
         let judgement = self.checks.judge(&evidence);
+        let concluding = Concluding {
+            directory: &directory,
+            subject: &subject,
+            verdict: verdict(verb, &judgement, report.replayed.as_ref()),
+            redact: &report.redact,
+            state: &environment.state,
+        };
+        let concluded = concluding.conclude_read(&run);
+        report.record_errors.extend(concluded.err().map(|error| with_causes(&error)));
         let plan = planned.compiled.plan;
         Ok(Tried { judgement, run, directory, plan, report, facts, notice })
+    }
+
+    /// What the record says about the scenario and what it tests.
+    fn used(&self, plan: &Plan) -> ScenarioUsed {
+        let skills =
+            plan.skills.iter().map(|skill| (skill.name.to_string(), directory_digest(&skill.source)));
+        let plugins =
+            plan.plugins.iter().map(|plugin| (plugin.name.to_string(), directory_digest(&plugin.source)));
+        ScenarioUsed {
+            name: self.scenario.name.clone(),
+            file: self.file.clone(),
+            text: self.text.clone(),
+            skills: skills.collect(),
+            plugins: plugins.collect(),
+        }
     }
 
     fn arguments(
@@ -262,6 +292,15 @@ impl Trial {
             .or_else(|| model.map(|wish| Box::new(ModelDecider::new(wish)) as Box<dyn ExternalDecider>));
         Deciders { chain, outside }
     }
+}
+
+/// What the record says about the judgement. A chat is not judged, and a replay that drifted ends with a status of its
+/// own.
+fn verdict(verb: RunVerb, judgement: &Judgement, replayed: Option<&ReplayReport>) -> Option<RunVerdict> {
+    let Judgement { conclusion, checks, signals } = judgement.clone();
+    let drifted = replayed.is_some_and(|report| !report.is_faithful());
+    let exit = if drifted { ExitCode::Drifted } else { conclusion.exit() };
+    (verb != RunVerb::Chat).then(|| RunVerdict { conclusion, exit_code: exit.code(), checks, signals })
 }
 
 /// The directories of skills as the agent sees them, so that their use is noticed. Names of a plugin's skills have the

@@ -6,7 +6,7 @@ use crate::launch::{Model, Report, RunError};
 use crate::plan::planned::PlanningError;
 use crate::session::conversation::{ExternalDecider, Then};
 use crate::tape::{TapeFacts, Taping};
-use belljar_contract::{AbsPath, Event, Judgement, OsTextError, Plan, Run, RunName, SandboxChoice};
+use belljar_contract::{AbsPath, Event, Judgement, OsTextError, Plan, Run, RunName, RunVerb, SandboxChoice};
 use belljar_plan::StagedError;
 use belljar_record::ReadError;
 use belljar_session::decider::Rule;
@@ -42,6 +42,7 @@ pub enum TrialError {
 
 /// How a trial is run.
 pub struct TrialRequest<'a> {
+    pub verb: RunVerb,
     /// The user's directories and variables.
     pub environment: &'a HostEnvironment,
     /// The model, live or replayed.

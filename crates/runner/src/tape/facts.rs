@@ -172,7 +172,7 @@ fn replace(value: &mut Value, paths: &[(String, &str)]) {
 }
 
 /// The digest of a directory: names, contents, and executable bits. Unreadable entries are left out.
-fn tree(root: &AbsPath) -> Digest {
+pub(crate) fn tree(root: &AbsPath) -> Digest {
     let mut lines = Vec::new();
     walk(root.as_path(), "", &mut lines);
     lines.sort();

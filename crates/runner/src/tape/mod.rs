@@ -27,6 +27,7 @@ pub use belljar_egress::tape::{
 pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
 pub use compare::{CompareError, ExchangeDifference, TapeDifference, compare};
 pub use consistency::contradiction;
+pub(crate) use facts::tree as directory_digest;
 pub use facts::{Changed, TapeFacts};
 pub use find::{FindError, find_tapes, finds_its_scenario, scenario_of, tape_beside};
 pub use har::har;

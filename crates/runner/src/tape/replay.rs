@@ -13,7 +13,7 @@ use crate::suite::{
     Answering, Consent, Conversation, Fidelity, Keep, LoadError, Trial, TrialError, TrialRequest, Tried,
     load_scenario_alone,
 };
-use belljar_contract::{AbsPath, Event, ExitCode, SandboxChoice};
+use belljar_contract::{AbsPath, Event, ExitCode, RunVerb, SandboxChoice};
 use belljar_record::CassetteFault;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -167,6 +167,7 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     let tape = Arc::new(tape);
     let model = ReplayModel::new(Arc::clone(&tape), on_drift, pace)?;
     let tried = trial.run(TrialRequest {
+        verb: RunVerb::Replay,
         environment,
         model: Model::Replay(model),
         sandbox,

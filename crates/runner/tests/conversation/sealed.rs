@@ -53,6 +53,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: ConversationTimes) -> S
         planned: &planned,
         environment: &environment,
         workload: &workload,
+        subject: belljar_runner::RunSubject::of(belljar_contract::RunVerb::Test),
         name: None,
         model: Model::Script(script),
         mode: EgressMode::Enforce,

@@ -216,7 +216,8 @@ const LOOKING: [&[&str]; 17] = [
 ];
 
 /// Verbs that take no directory of a stranger.
-const OTHERS: [&str; 8] = ["answer", "completions", "doctor", "findings", "gates", "image", "prove", "trace"];
+const OTHERS: [&str; 10] =
+    ["answer", "completions", "doctor", "findings", "gates", "image", "judge", "prove", "runs", "trace"];
 
 #[test]
 fn every_verb_is_tried_or_said_not_to_be() {

@@ -12,6 +12,9 @@ use belljar_verdict::distrust;
 /// The largest scenario that is read, as for a run.
 const LONGEST: u64 = 4 << 20;
 
+/// The beginning of what stands for a secret.
+const REDACTED: &[u8] = b"[redacted:";
+
 /// Why a run cannot be judged again.
 #[derive(Debug, thiserror::Error)]
 pub enum JudgeError {
@@ -55,7 +58,17 @@ pub fn judge_again(
         None => own_scenario(&directory, environment)?,
     };
     let kept = KeptRun::open(directory, environment, trial.scenario.lane)?;
-    let judgement = distrust(trial.checks.judge(&kept.evidence), &kept.doubts());
+    let mut doubts = kept.doubts();
+    if scenario.is_none()
+        && !trial.checks.is_empty()
+        && trial.text.windows(REDACTED.len()).any(|at| at == REDACTED)
+    {
+        doubts.push(
+            "secrets were replaced in the kept scenario, so that its checks are not those of the run; name its file"
+                .to_owned(),
+        );
+    }
+    let judgement = distrust(trial.checks.judge(&kept.evidence), &doubts);
     // A scenario without a name has that of its file, which the run's own copy does not keep.
     let scenario = scenario.map_or_else(|| kept.subject(), |_| trial.scenario.name);
     Ok(JudgedAgain { judgement, scenario, kept })

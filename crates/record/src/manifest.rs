@@ -141,7 +141,8 @@ fn read(directory: &AbsPath, run: &RunId, seal: Option<Seal<'_>>) -> Result<Mani
         Ok(None) => return Err(RecordChangeKind::NoManifest),
         Err(_) => return Err(RecordChangeKind::Unreadable),
     };
-    let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|_| RecordChangeKind::OtherSeal)?;
+    let manifest: Manifest =
+        serde_json::from_slice(&bytes).map_err(|_foreign| RecordChangeKind::OtherSeal)?;
     let Manifest { format, run: of, files, seal: found } = &manifest;
     let expected = seal.map(|seal| seal(&content(*format, of, files)));
     if *format != MANIFEST_FORMAT || of != run || expected != Some(*found) {

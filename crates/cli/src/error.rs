@@ -359,6 +359,8 @@ impl From<JudgeError> for CliError {
             JudgeError::Load(error) => Self::from(error),
             JudgeError::NoScenario { .. } => Self::from_chain(ExitCode::Invalid, &error)
                 .hint("name the scenario to judge it by: `belljar judge RUN SCENARIO`"),
+            JudgeError::Redacted => Self::from_chain(ExitCode::Unverified, &error)
+                .hint("name the file of the scenario: `belljar judge RUN SCENARIO`"),
             JudgeError::Read(_) | JudgeError::Scenario { .. } => Self::from_chain(ExitCode::Invalid, &error),
         }
     }

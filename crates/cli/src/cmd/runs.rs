@@ -8,8 +8,8 @@ use serde_json::json;
 
 /// List the runs that are kept, newest first
 ///
-/// Every agent that runs leaves a directory, and so does every command that may use the network. `trace` shows a run,
-/// `judge` judges it again, `gc --runs` deletes old ones; they take the id or the beginning of it.
+/// Every agent that runs leaves a directory, and so does every command that may use the network. `trace` shows a run and
+/// `judge` judges it again; both take the id or the beginning of it. `gc --runs` deletes old ones.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar runs\n  $ belljar runs --failed\n  $ belljar runs --json\n"

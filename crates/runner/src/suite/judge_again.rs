@@ -26,6 +26,9 @@ pub enum JudgeError {
     /// The run was made without one, or by an older belljar.
     #[error("the run in `{directory}` has no scenario of its own")]
     NoScenario { directory: AbsPath },
+    /// Its checks would compare other texts than the live ones did, and it may not even be valid.
+    #[error("secrets were replaced in the kept scenario, so that its checks are not those of the run")]
+    Redacted,
     #[error("cannot read `{path}`")]
     Scenario {
         path: AbsPath,
@@ -58,17 +61,7 @@ pub fn judge_again(
         None => own_scenario(&directory, environment)?,
     };
     let kept = KeptRun::open(directory, environment, trial.scenario.lane)?;
-    let mut doubts = kept.doubts();
-    if scenario.is_none()
-        && !trial.checks.is_empty()
-        && trial.text.windows(REDACTED.len()).any(|at| at == REDACTED)
-    {
-        doubts.push(
-            "secrets were replaced in the kept scenario, so that its checks are not those of the run; name its file"
-                .to_owned(),
-        );
-    }
-    let judgement = distrust(trial.checks.judge(&kept.evidence), &doubts);
+    let judgement = distrust(trial.checks.judge(&kept.evidence), &kept.doubts());
     // A scenario without a name has that of its file, which the run's own copy does not keep.
     let scenario = scenario.map_or_else(|| kept.subject(), |_| trial.scenario.name);
     Ok(JudgedAgain { judgement, scenario, kept })
@@ -83,6 +76,9 @@ fn own_scenario(directory: &AbsPath, environment: &HostEnvironment) -> Result<su
     let bytes =
         reader.file(SCENARIO, LONGEST).map_err(|cause| JudgeError::Scenario { path: path.clone(), cause })?;
     let Some(bytes) = bytes else { return Err(JudgeError::NoScenario { directory: directory.clone() }) };
+    if bytes.windows(REDACTED.len()).any(|at| at == REDACTED) {
+        return Err(JudgeError::Redacted);
+    }
     let text = DocumentText { name: environment.shown(&path), bytes: bytes.into_owned() };
     Ok(scenario_alone(text, Scope::of_file(&path, environment))?)
 }

@@ -4,7 +4,7 @@ use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ErrorText, ExitCode, Sources, causes, visible_lines};
 use belljar_report::render_diagnostics;
 use belljar_runner::changes::ChangesError;
-use belljar_runner::suite::{DiscoverError, LoadError};
+use belljar_runner::suite::{DiscoverError, JudgeError, LoadError};
 use belljar_runner::tape::{FindError, ReplayError, TapeFailure};
 use belljar_runner::{
     AgreementError, BackendError, FindRunError, ImportFailure, InstanceError, PlanningError, RunError,
@@ -341,8 +341,29 @@ impl From<FindRunError> for CliError {
     fn from(error: FindRunError) -> Self {
         let out = Self::from_chain(ExitCode::Invalid, &error);
         match error {
-            FindRunError::NoRun { runs, .. } => out.hint(format!("runs are in {runs}")),
+            FindRunError::NoRun { runs, .. } => {
+                out.hint(format!("runs are in {runs}; `belljar runs` lists them"))
+            }
+            FindRunError::Ambiguous { names, count, .. } => {
+                let more = count - names.len();
+                let mut lines: Vec<String> = names.into_iter().map(|name| format!("  {name}")).collect();
+                lines.extend((more > 0).then(|| format!("  and {more} more")));
+                out.details(lines).hint("write more of the id, the last part of the name")
+            }
             FindRunError::Path(_) | FindRunError::List(_) => out,
+        }
+    }
+}
+
+impl From<JudgeError> for CliError {
+    fn from(error: JudgeError) -> Self {
+        match error {
+            JudgeError::Load(error) => Self::from(error),
+            JudgeError::NoScenario { .. } => Self::from_chain(ExitCode::Invalid, &error)
+                .hint("name the scenario to judge it by: `belljar judge RUN SCENARIO`"),
+            JudgeError::Redacted => Self::from_chain(ExitCode::Unverified, &error)
+                .hint("name the file of the scenario: `belljar judge RUN SCENARIO`"),
+            JudgeError::Read(_) | JudgeError::Scenario { .. } => Self::from_chain(ExitCode::Invalid, &error),
         }
     }
 }

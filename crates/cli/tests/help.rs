@@ -52,8 +52,11 @@ fn fixture(verb: &str) -> Stage {
     stage.write("project/scenarios/hello.script.json", crate::cmd::HELLO);
     let question = r#"{"id": "1", "kind": "question", "questions": [{"question": "Which format?"}]}"#;
     stage.write("project/questions/req-1.json", question);
-    if verb == "trace" {
+    if ["trace", "runs"].contains(&verb) {
         crate::cmd::tried(&stage, &["skill", "skills/changelog", "Hello", "--script", "hello.json"]);
+    }
+    if verb == "judge" {
+        crate::cmd::tried(&stage, &["test", "--scripted", "scenarios/hello.yaml"]);
     }
     if ["replay", "tape"].contains(&verb) {
         crate::cmd::record::recorded(&stage);
@@ -68,7 +71,7 @@ fn fixture(verb: &str) -> Stage {
 }
 
 /// Verbs whose examples do not disturb each other: they share a stage, which takes a run of the agent to make.
-const SHARING: [&str; 3] = ["trace", "replay", "tape"];
+const SHARING: [&str; 5] = ["trace", "runs", "judge", "replay", "tape"];
 
 #[test]
 fn every_example_runs() {

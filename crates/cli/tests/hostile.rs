@@ -202,7 +202,9 @@ fn names_of_files_and_targets_of_links() {
     }
     // The files of others are named on the command line, too.
     let stage = Stage::with("[agents.a]\n");
-    for verb in ["test", "replay", "trace", "import", "skill", "gates", "answer", "run", "findings", NAME] {
+    for verb in
+        ["test", "replay", "trace", "judge", "import", "skill", "gates", "answer", "run", "findings", NAME]
+    {
         clean(&stage, &[verb, NAME]);
         clean(&stage, &[verb, NAME, NAME, "--json"]);
     }
@@ -243,7 +245,13 @@ fn conversations_their_records_and_tapes() {
     }
     clean(&stage, &["trace", "last"]);
     clean(&stage, &["trace", "last", "--json"]);
+    clean(&stage, &["trace", "last", "--full"]);
+    clean(&stage, &["trace", "last", "--full", "--json"]);
     clean(&stage, &["test", "scenarios/evil.yaml", "--scripted"]);
+    for verb in [&["runs"][..], &["runs", "--json"], &["trace", "last"], &["judge", "last"]] {
+        clean(&stage, verb);
+    }
+    clean(&stage, &["judge", "last", "scenarios/evil.yaml", "--json"]);
     clean(&stage, &["test", "scenarios", "--scripted", "--verbose"]);
     let recorded = clean(&stage, &["record", "scenarios/evil.yaml", "--scripted", "--allow-failing"]);
     assert!(stage.path("project/scenarios/evil.tape").exists(), "{recorded:?}");

@@ -307,6 +307,9 @@ const VERBS: &[(&str, &[&str], i32, &[&str])] = &[
     ("plain", &["tape", "scrub", "bad.tape"], 1, &[""]),
     ("plain", &["tape", "refresh", "--scripted", "bad.tape"], 2, &[""]),
     ("plain", &["trace", "last"], 0, &[]),
+    ("plain", &["runs"], 0, &[]),
+    ("plain", &["judge", "last"], 0, &[]),
+    ("plain", &["judge", "last", "beyond/session/hello.yaml"], 0, &[]),
     ("plain", &["decide", "--question", "which?"], 1, &[]),
     ("plain", &["gates", "greedy"], 0, &[]),
 ];

@@ -216,8 +216,19 @@ const LOOKING: [&[&str]; 17] = [
 ];
 
 /// Verbs that take no directory of a stranger.
-const OTHERS: [&str; 9] =
-    ["answer", "completions", "doctor", "findings", "gates", "image", "prove", "schema", "trace"];
+const OTHERS: [&str; 11] = [
+    "answer",
+    "completions",
+    "doctor",
+    "findings",
+    "gates",
+    "image",
+    "judge",
+    "prove",
+    "runs",
+    "schema",
+    "trace",
+];
 
 #[test]
 fn every_verb_is_tried_or_said_not_to_be() {

@@ -32,6 +32,31 @@ impl UtcTime {
         Self { year, month, day, second_of_day: seconds % DAY }
     }
 
+    /// The milliseconds since 1970 of a text such as `2026-11-15T22:30:43.120Z`.
+    #[must_use]
+    pub fn parse_unix_ms(text: &str) -> Option<u64> {
+        let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+        let number = |text: &str| -> Option<u64> {
+            text.bytes().all(|c| c.is_ascii_digit()).then(|| text.parse().ok())?
+        };
+        let [year, month, day] = <[&str; 3]>::try_from(date.split('-').collect::<Vec<_>>()).ok()?;
+        let [hour, minute, second] = <[&str; 3]>::try_from(time.split(':').collect::<Vec<_>>()).ok()?;
+        let (second, fraction) = second.split_once('.').unwrap_or((second, "0"));
+        let (year, month, day) = (number(year)?, number(month)?, number(day)?);
+        let (hour, minute, second) = (number(hour)?, number(minute)?, number(second)?);
+        let in_range = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+        if !in_range || hour > 23 || minute > 59 || second > 60 || fraction.len() > 9 {
+            return None;
+        }
+        number(fraction)?;
+        let ms = number(format!("{fraction:0<3}").get(..3)?)?;
+        // As in `from_unix_ms`: years from March, in eras of 400 years.
+        let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+        let (era, year) = (year / 400, year % 400);
+        let days = era * 146_097 + year * 365 + year / 4 - year / 100 + (153 * month + 2) / 5 + day - 1;
+        Some((days.checked_sub(719_468)? * DAY + hour * 3600 + minute * 60 + second) * 1000 + ms)
+    }
+
     /// `YYYYMMDD-HHMMSS`, which sorts by time and is usable as a file name.
     #[must_use]
     pub fn compact(&self) -> String {
@@ -69,6 +94,24 @@ mod tests {
             assert_eq!(UtcTime::from_unix_ms(seconds * 1000 + 999).compact(), text);
         }
         assert_eq!(UtcTime::from_unix_ms(1_735_689_599_000).to_string(), "2024-12-31 23:59");
+    }
+
+    #[test]
+    fn a_written_time_is_read() {
+        for (text, ms) in [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("2024-02-29T00:00:00.5Z", Some(1_709_164_800_500)),
+            ("2026-11-18T09:30:07.504Z", Some(1_794_994_207_504)),
+            ("2100-03-01T00:00:00.123456Z", Some(4_107_542_400_123)),
+            ("1969-12-31T23:59:59Z", None),
+            ("2026-11-18T09:30:07", None),
+            ("2026-13-18T09:30:07Z", None),
+            ("+026-11-18T09:30:07Z", None),
+            ("2026-11-18T09:30:07.00éZ", None),
+            ("", None),
+        ] {
+            assert_eq!(UtcTime::parse_unix_ms(text), ms, "{text}");
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! the content of the agent's directory and its command line. It is a pure function.
 
 use crate::{
-    AbsPath, AgentName, AgentVersions, EnvName, HomeMode, LibraryName, ModelAccess, PermissionMode,
-    PlannedFile, Prompt, Purpose,
+    AbsPath, AgentName, AgentVersions, EnvName, HomeMode, LibraryName, ModelAccess, Observation,
+    PermissionMode, PlannedFile, Prompt, Purpose,
 };
 
 /// A kind of agent.
@@ -24,6 +24,18 @@ pub trait Harness: Send + Sync {
 
     /// The user's own files that the agent reads without being asked. `project` is the path of the project.
     fn personal_files(&self, project: &str) -> Vec<PersonalFile>;
+
+    /// The conversation in one of the transcripts that the agent keeps. `text` is untrusted; lines that are not part of
+    /// the conversation or cannot be read are skipped.
+    fn transcript(&self, text: &str) -> Vec<TranscriptEntry>;
+}
+
+/// One step of a conversation, as the agent wrote it down itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TranscriptEntry {
+    /// Milliseconds since 1970, if the agent noted the time.
+    pub at_ms: Option<u64>,
+    pub what: Observation,
 }
 
 /// What a session asks of the agent beyond its manifest.

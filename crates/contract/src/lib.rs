@@ -50,6 +50,7 @@ mod run;
 mod scrub;
 mod secret;
 mod ssh;
+mod summary;
 mod synthetic_addresses;
 mod tape;
 mod trust;
@@ -104,7 +105,7 @@ pub use guest::{
 pub use harness::{
     Assembly, ConversationChoice, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted,
     PersistedKind, PersonalFile, PersonalForm, ProfileEnv, RecordedDirectory, SessionTuning, SharedEntry,
-    ThinkingLimit, ToolRules, TunedAgent, Wanted, WantedPlugin, WantedSkill,
+    ThinkingLimit, ToolRules, TranscriptEntry, TunedAgent, Wanted, WantedPlugin, WantedSkill,
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
 pub use image::{ImageName, ImageNameError};
@@ -140,6 +141,9 @@ pub use scrub::{
     PatientScrubStream, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable, Unsearched,
 };
 pub use secret::Secret;
+pub use summary::{
+    ConversationSource, DecisionMade, RunDigests, RunSummary, RunVerb, RunVerdict, SUMMARY_FORMAT, ToolCount,
+};
 pub use synthetic_addresses::{RESOLVER, RESOLVER_LISTENER, SyntheticAddress, SyntheticAddresses};
 
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.

@@ -9,7 +9,10 @@
 //!   model.jsonl     requests to the model and its answers, as digests
 //!   agent.stderr    the agent's standard error
 //!   artifacts/      files that the agent wrote, created when needed
+//!   scenario.yaml   the scenario as it was used, if there was one
 //!   result.json     status and metrics; absent if the run did not end in order
+//!   summary.json    what the run was, and its verdict
+//!   manifest.json   digests of all of these files, sealed
 //! ```
 //! A directory gets its name only once `lock` is held and `run.json` is complete, so that a reader can tell an active
 //! run from an interrupted one.
@@ -22,9 +25,11 @@ mod disk;
 mod error;
 mod line;
 mod listing;
+mod manifest;
 mod reader;
 mod redact;
 mod store;
+mod summary;
 pub mod tape;
 mod writer;
 
@@ -32,7 +37,9 @@ pub use cassette::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
 pub use disk::{Size, measure, remove_tree, write_atomically};
 pub use error::{ReadError, RemoveError, WriteError};
 pub use line::{LINE_MAX, LOG_MAX};
+pub use manifest::{RecordChange, RecordChangeKind, Seal, check_file, check_manifest, write_manifest};
 pub use reader::RunReader;
 pub use redact::{Redact, redact_value, redacted_event};
-pub use store::{RunEntry, RunState, RunStore};
-pub use writer::{AgentStderr, FrameLog, RunWriter, STDERR_MAX};
+pub use store::{RunEntry, RunPlace, RunState, RunStore, is_running};
+pub use summary::{SUMMARY, write_summary};
+pub use writer::{AgentStderr, FrameLog, RunWriter, SCENARIO, STDERR_MAX};

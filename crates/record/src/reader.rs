@@ -129,6 +129,13 @@ impl<'a> RunReader<'a> {
         self.head_and_digest().map(|(head, _)| head)
     }
 
+    /// When the run started, without a look at the rest of `run.json`.
+    pub(crate) fn started_at_ms(&self) -> Option<u64> {
+        let bytes = self.bounded("run.json", HEAD_MAX).ok()??;
+        let Started { started_at_ms } = serde_json::from_slice(&bytes).ok()?;
+        Some(started_at_ms)
+    }
+
     fn head_and_digest(&self) -> Result<(RunHead, Digest), ReadError> {
         let path = self.directory.child("run.json");
         let Some(bytes) = self.bounded("run.json", HEAD_MAX)? else {
@@ -146,9 +153,18 @@ impl<'a> RunReader<'a> {
     /// # Errors
     /// As [`RunReader::read`].
     pub fn result(&self) -> Result<Option<RunResult>, ReadError> {
-        let path = self.directory.child("result.json");
-        match self.bounded("result.json", RESULT_MAX)? {
-            Some(bytes) => versioned(&path, &bytes, &[("format", RUN_FORMAT)]).map(Some),
+        self.versioned_file("result.json", RESULT_MAX, RUN_FORMAT)
+    }
+
+    /// Reads a file that has a format of its own.
+    pub(crate) fn versioned_file<T: DeserializeOwned>(
+        &self,
+        name: &str,
+        limit: u64,
+        format: u32,
+    ) -> Result<Option<T>, ReadError> {
+        match self.bounded(name, limit)? {
+            Some(bytes) => versioned(&self.directory.child(name), &bytes, &[("format", format)]).map(Some),
             None => Ok(None),
         }
     }
@@ -181,6 +197,12 @@ fn versioned<T: DeserializeOwned>(
         }
     }
     serde_json::from_slice(bytes).map_err(foreign)
+}
+
+/// Ignores all other members.
+#[derive(Deserialize)]
+struct Started {
+    started_at_ms: u64,
 }
 
 /// Ignores all other members.

@@ -5,7 +5,8 @@ use crate::error::{ReadError, RemoveError, WriteError};
 use crate::reader::{HEAD_MAX, RunReader};
 use crate::redact::Redact;
 use crate::writer::{RunWriter, head_text, new_file};
-use belljar_contract::{AbsPath, RunHead, RunResult, UtcTime};
+use belljar_contract::{AbsPath, RunHead, RunId, RunResult, UtcTime};
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -37,6 +38,28 @@ pub struct RunEntry {
     pub last_change: Option<SystemTime>,
     /// Its disk usage.
     pub size: Size,
+}
+
+/// Where a run is recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunPlace {
+    pub directory: AbsPath,
+    /// The name of the directory.
+    pub name: String,
+    /// The id in the name; `None` if belljar did not make the directory.
+    pub id: Option<RunId>,
+}
+
+impl RunPlace {
+    fn new(directory: AbsPath) -> Self {
+        let name = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let id = name.rsplit_once('-').and_then(|(_, id)| RunId::parse(id));
+        Self { directory, name, id }
+    }
+
+    fn second(&self) -> String {
+        self.name.chars().take(COMPACT_TIME).collect()
+    }
 }
 
 /// The state of a run.
@@ -134,6 +157,26 @@ impl RunStore {
         Ok(runs)
     }
 
+    /// The directories of all runs, newest first. Little is read, so that a thousand are listed at once.
+    ///
+    /// # Errors
+    /// When the directory of all runs cannot be read. A missing directory counts as empty.
+    pub fn places(&self) -> Result<Vec<RunPlace>, ReadError> {
+        let directories = self.directories(|name| !name.starts_with('.'))?;
+        let mut places: Vec<RunPlace> = directories.into_iter().map(RunPlace::new).collect();
+        let mut seconds: BTreeMap<String, usize> = BTreeMap::new();
+        places.iter().for_each(|place| *seconds.entry(place.second()).or_default() += 1);
+        // Names contain the second; `run.json` has the order within a second.
+        places.sort_by_cached_key(|place| {
+            let second = place.second();
+            let shared = seconds.get(&second).is_some_and(|count| *count > 1);
+            let started = shared.then(|| RunReader::new(place.directory.clone()).started_at_ms()).flatten();
+            (second, started, place.name.clone())
+        });
+        places.reverse();
+        Ok(places)
+    }
+
     /// Incomplete directories of a writer or a removal that is no longer active.
     ///
     /// # Errors
@@ -207,8 +250,10 @@ fn exclusive(directory: &AbsPath) -> io::Result<Held> {
     held(directory, File::try_lock)
 }
 
-/// Whether another process has the exclusive lock of a run's directory. Any number of processes can ask at once.
-fn is_busy(directory: &AbsPath) -> bool {
+/// Whether the writer of a run is alive: it has the exclusive lock of the directory. Any number of processes can ask at
+/// once.
+#[must_use]
+pub fn is_running(directory: &AbsPath) -> bool {
     matches!(held(directory, File::try_lock_shared), Ok(Held::Busy))
 }
 
@@ -231,7 +276,7 @@ fn entry(directory: AbsPath) -> RunEntry {
     RunEntry {
         head: reader.head(),
         // Evaluated before the result is read: a run that ends in between has one.
-        state: match (is_busy(&directory), reader.result()) {
+        state: match (is_running(&directory), reader.result()) {
             (true, _) => RunState::Running,
             (false, Ok(Some(result))) => RunState::Ended(result),
             (false, Ok(None)) => RunState::CutShort,

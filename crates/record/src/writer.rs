@@ -21,6 +21,9 @@ use std::sync::Arc;
 /// The maximum number of bytes kept of the agent's standard error.
 pub const STDERR_MAX: u64 = 16 << 20;
 
+/// The file with the text of the scenario.
+pub const SCENARIO: &str = "scenario.yaml";
+
 /// A run in progress. The kernel releases its lock when the process dies, however it dies.
 #[derive(Debug)]
 pub struct RunWriter {
@@ -63,7 +66,7 @@ pub(crate) fn head_text(head: &RunHead, redact: &Redact) -> String {
 }
 
 /// A file that people read, so it is indented.
-fn document(value: &impl Serialize) -> String {
+pub(crate) fn document(value: &impl Serialize) -> String {
     // All keys are strings, so serialising does not fail.
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
@@ -148,6 +151,18 @@ impl RunWriter {
         let parts: Vec<Cow<'_, [u8]>> = parts.iter().map(|part| self.scrubbed(part.as_bytes())).collect();
         let parts: Vec<&[u8]> = parts.iter().map(AsRef::as_ref).collect();
         write_whole(&path, &parts).map_err(|cause| WriteError::Write { path, cause })
+    }
+
+    /// Stores the text of the scenario as it is used, redacted; returns whether a secret was replaced in it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep_scenario(&self, text: &[u8]) -> Result<bool, WriteError> {
+        let path = self.directory.child(SCENARIO);
+        let scrubbed = self.redact.scrub_bytes(text);
+        write_whole(&path, &[scrubbed.as_deref().unwrap_or(text)])
+            .map_err(|cause| WriteError::Write { path, cause })?;
+        Ok(scrubbed.is_some())
     }
 
     fn scrubbed<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {

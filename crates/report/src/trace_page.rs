@@ -259,21 +259,72 @@ pub fn changes(files: &FilesSeen) -> FileChanges {
 
 #[must_use]
 pub fn render_trace(trace: &Trace, style: Style) -> String {
-    let mut out = String::new();
-    if let Some(why) = &trace.incomplete {
-        out.push_str(&format!("{}\n\n", style.warn(&format!("The record is incomplete: {}", visible(why)))));
+    let mut out = incomplete_line(trace, style);
+    for part in [TracePart::Tools, TracePart::Questions] {
+        out.push_str(&render_part(trace, part, style));
     }
-    section(&mut out, "Tools", &["tool", "status", "at", "took", "about"], &tool_rows(trace), style);
-    let rows = trace.questions.iter().map(|asked| {
-        let delivered = if asked.delivered { "delivered" } else { "not delivered" };
-        vec![
-            asked.question.clone(),
-            asked.answer.clone().unwrap_or_else(|| "no answer".to_owned()),
-            asked.by.clone().unwrap_or_default(),
-            delivered.to_owned(),
-        ]
-    });
-    section(&mut out, "Questions", &["asked", "answered", "by", ""], &rows.collect::<Vec<_>>(), style);
+    out.push_str(&render_sub_agents(trace, style));
+    for part in [TracePart::Files, TracePart::Egress] {
+        out.push_str(&render_part(trace, part, style));
+    }
+    out.push_str(&used_line(trace, style));
+    out
+}
+
+/// A part of a trace that can be shown alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TracePart {
+    Tools,
+    Questions,
+    Files,
+    Egress,
+}
+
+pub(crate) fn incomplete_line(trace: &Trace, style: Style) -> String {
+    let line = |why: &String| style.warn(&format!("The record is incomplete: {}", visible(why)));
+    trace.incomplete.as_ref().map(|why| format!("{}\n\n", line(why))).unwrap_or_default()
+}
+
+pub(crate) fn used_line(trace: &Trace, style: Style) -> String {
+    format!("{}  {}\n", style.bold("Used"), used(trace))
+}
+
+pub(crate) fn render_part(trace: &Trace, part: TracePart, style: Style) -> String {
+    match part {
+        TracePart::Tools => {
+            section("Tools", &["tool", "status", "at", "took", "about"], &tool_rows(trace), style)
+        }
+        TracePart::Questions => {
+            let rows = trace.questions.iter().map(|asked| {
+                let delivered = if asked.delivered { "delivered" } else { "not delivered" };
+                vec![
+                    asked.question.clone(),
+                    asked.answer.clone().unwrap_or_else(|| "no answer".to_owned()),
+                    asked.by.clone().unwrap_or_default(),
+                    delivered.to_owned(),
+                ]
+            });
+            section("Questions", &["asked", "answered", "by", ""], &rows.collect::<Vec<_>>(), style)
+        }
+        TracePart::Files => match &trace.files {
+            None => "Files: not examined\n\n".to_owned(),
+            Some(files) => section("Files", &["", "bytes", "path"], &file_rows(files), style),
+        },
+        TracePart::Egress => match &trace.egress {
+            None => "Egress: not recorded\n\n".to_owned(),
+            Some(rows) => {
+                let rows = rows.iter().map(|row| {
+                    let verdict = if row.allowed { "allowed" } else { "denied" };
+                    vec![verdict.to_owned(), row.destination.clone(), row.rule.clone().unwrap_or_default()]
+                });
+                section("Egress", &["", "destination", "rule"], &rows.collect::<Vec<_>>(), style)
+            }
+        },
+    }
+}
+
+/// Sub-agents and skills.
+pub(crate) fn render_sub_agents(trace: &Trace, style: Style) -> String {
     let rows = trace.sub_agents.iter().map(|agent| {
         vec![
             agent.agent.clone().unwrap_or_default(),
@@ -282,33 +333,17 @@ pub fn render_trace(trace: &Trace, style: Style) -> String {
             agent.description.clone().unwrap_or_default(),
         ]
     });
-    section(&mut out, "Sub-agents", &["kind", "status", "tools", "about"], &rows.collect::<Vec<_>>(), style);
+    let rows = rows.collect::<Vec<_>>();
+    let agents = section("Sub-agents", &["kind", "status", "tools", "about"], &rows, style);
     let rows = trace.skills.iter().map(|skill| vec![skill.clone()]);
-    section(&mut out, "Skills", &["name"], &rows.collect::<Vec<_>>(), style);
-    match &trace.files {
-        None => out.push_str("Files: not examined\n\n"),
-        Some(files) => section(&mut out, "Files", &["", "bytes", "path"], &file_rows(files), style),
-    }
-    match &trace.egress {
-        None => out.push_str("Egress: not recorded\n\n"),
-        Some(rows) => {
-            let rows = rows.iter().map(|row| {
-                let verdict = if row.allowed { "allowed" } else { "denied" };
-                vec![verdict.to_owned(), row.destination.clone(), row.rule.clone().unwrap_or_default()]
-            });
-            section(&mut out, "Egress", &["", "destination", "rule"], &rows.collect::<Vec<_>>(), style);
-        }
-    }
-    out.push_str(&format!("{}  {}\n", style.bold("Used"), used(trace)));
-    out
+    agents + &section("Skills", &["name"], &rows.collect::<Vec<_>>(), style)
 }
 
-fn section(out: &mut String, title: &str, headings: &[&str], rows: &[Vec<String>], style: Style) {
+fn section(title: &str, headings: &[&str], rows: &[Vec<String>], style: Style) -> String {
     if rows.is_empty() {
-        out.push_str(&format!("{title}: none\n\n"));
-        return;
+        return format!("{title}: none\n\n");
     }
-    out.push_str(&format!("{}\n{}\n", style.bold(title), render_table(headings, rows, style)));
+    format!("{}\n{}\n", style.bold(title), render_table(headings, rows, style))
 }
 
 fn tool_rows(trace: &Trace) -> Vec<Vec<String>> {

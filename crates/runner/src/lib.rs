@@ -36,8 +36,8 @@ pub use launch::guest_program::{GuestImage, GuestProgram, UnpackError};
 pub use launch::memory::guard_secrets;
 pub use launch::workspace::WorkspaceError;
 pub use launch::{
-    Ask, CommandOutcome, LaunchFacts, Model, Report, RunError, RunRequest, Spent, Stdio, lowered,
-    refused_limits, run,
+    Ask, CommandOutcome, LaunchFacts, Model, Report, RunError, RunRequest, RunSubject, ScenarioUsed, Spent,
+    Stdio, lowered, refused_limits, run,
 };
 pub use plan::agreements::{Agreement, AgreementError, AgreementStanding, Agreements, Terms};
 pub use plan::allowances::Allowances;
@@ -59,9 +59,10 @@ pub use store::findings::{FindingsEntry, FindingsError, FindingsStore};
 pub use store::instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
 pub use store::journal::JournalError;
 pub use store::keeper::{KeptError, Rest, kept};
+pub use store::kept_run::KeptRun;
 pub use store::leftovers::remove_leftovers;
 pub use store::locks::{Holder, SessionLock, SessionLockError};
 pub use store::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
-pub use store::runs::{FindRunError, find_run};
+pub use store::runs::{FindRunError, RunRow, RunRowEnd, find_run, list_runs};
 pub use store::runtime::{Orphan, RunDirectory, RuntimeDirectory, RuntimeError};
 pub use store::sweep::{SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, sweep};

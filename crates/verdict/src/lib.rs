@@ -8,6 +8,7 @@ mod check;
 mod checks;
 mod compare;
 mod conflict;
+mod distrust;
 mod files;
 mod finding;
 mod material;
@@ -21,6 +22,7 @@ mod value;
 
 pub use checks::{Checks, Explained};
 pub use compare::unvouched;
+pub use distrust::distrust;
 pub use material::Material;
 pub use parse::parse_checks;
 pub use reference::{reference, schema};

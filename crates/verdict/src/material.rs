@@ -119,6 +119,7 @@ mod tests {
             said(Speaker::Main, "last  word"),
         ];
         let files = FilesSeen {
+            lasting: Default::default(),
             before: [("same".to_owned(), file(b"same")), ("old".to_owned(), file(b"old"))].into(),
             after: [
                 ("same".to_owned(), file(b"same")),
@@ -146,6 +147,7 @@ mod tests {
         let long = "é".repeat(TRANSCRIPT);
         let seen = [said(Speaker::Main, &long)];
         let mut files = FilesSeen {
+            lasting: Default::default(),
             before: Default::default(),
             after: Default::default(),
             visible: Vec::new(),

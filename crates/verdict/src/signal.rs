@@ -31,6 +31,7 @@ pub(crate) const UNCOMPARED: &str = "model_log_incomplete";
 pub(crate) const USAGE: &str = "usage_limit";
 pub(crate) const STALE: &str = "stale_recording";
 pub(crate) const CONTRADICTING: &str = "recording_contradicts";
+pub(crate) const RECORD: &str = "record_changed";
 
 /// The signals of a conversation whose frames are not vouched for.
 pub const UNVOUCHED: [&str; 2] = [FORGED, UNCOMPARED];
@@ -111,6 +112,11 @@ pub(crate) const SIGNALS: &[About] = &[
         STALE,
         SignalWeight::Unknown,
         "The scenario, its session, a skill or a plugin is not the one that was recorded. `belljar replay --allow-stale` lets it pass.",
+    ),
+    about(
+        RECORD,
+        SignalWeight::Unknown,
+        "A file of the run's directory is not as it was when the run ended, or that cannot be verified. Every check is unknown then. Found by `judge` only.",
     ),
     about(
         "egress_log_changed",

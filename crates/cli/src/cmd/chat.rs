@@ -3,7 +3,7 @@ use super::skill::SubjectOptions;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::{Output, prompt};
-use belljar_contract::{ExitCode, visible};
+use belljar_contract::{ExitCode, RunVerb, visible};
 use belljar_runner::suite::{Keep, Trial, TrialRequest, TrialUse};
 use belljar_runner::tape::Taping;
 use belljar_runner::{HostEnvironment, Spoken, Then};
@@ -56,6 +56,7 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
     let detail = options.detail();
     let tried = trial
         .run(TrialRequest {
+            verb: RunVerb::Chat,
             environment,
             model: options.model(environment)?,
             sandbox: options.sandbox.asked(),

@@ -2,7 +2,7 @@ use super::start::{Begun, Start, StartOptions, argument, start};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::Workload;
+use belljar_contract::{RunVerb, Workload};
 use belljar_runner::Model;
 use std::ffi::OsString;
 
@@ -39,5 +39,16 @@ impl Command for ExecArgs {
 fn run(args: &ExecArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let command = args.command.iter().cloned().map(argument).collect::<Result<Vec<_>, _>>()?;
     let (agent, workload) = (args.agent.as_deref(), &Workload::Command(command));
-    start(Start { begun, agent, workload, name: None, model: Model::Absent, options: &args.options }, output)
+    start(
+        Start {
+            verb: RunVerb::Exec,
+            begun,
+            agent,
+            workload,
+            name: None,
+            model: Model::Absent,
+            options: &args.options,
+        },
+        output,
+    )
 }

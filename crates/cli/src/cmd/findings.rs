@@ -14,7 +14,7 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar findings\n  $ belljar findings --json\n")]
 pub struct FindingsArgs {
-    /// Run to list, by the name in its report or the end of it [default: the last one in this project]
+    /// Run to list, by its id, the beginning of it, or the name in its report [default: the last one in this project]
     run: Option<String>,
     /// Print one JSON object
     #[arg(long)]
@@ -37,7 +37,11 @@ fn run(args: &FindingsArgs, environment: &HostEnvironment, output: &Output) -> R
     let mut list = store.list().map_err(failed)?;
     let found = match &args.run {
         Some(name) => {
-            list.retain(|entry| entry.name.ends_with(name.as_str()));
+            let is_meant = |entry: &FindingsEntry| {
+                let id = entry.name.rsplit_once('-').map_or("", |(_, id)| id);
+                entry.name.ends_with(name.as_str()) || id.starts_with(name.as_str())
+            };
+            list.retain(is_meant);
             let Some(entry) = list.pop() else {
                 return Err(CliError::new(ExitCode::Invalid, format!("no findings of a run `{name}`"))
                     .hint("the end of a run names its findings; `belljar gc` deletes old ones"));

@@ -2,7 +2,7 @@ use super::start::{Begun, Start, StartOptions, argument, start};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{EnvName, ExitCode, ModelAccess, RunName, Workload};
+use belljar_contract::{EnvName, ExitCode, ModelAccess, RunName, RunVerb, Workload};
 use belljar_runner::{Harnesses, Model};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -66,5 +66,5 @@ fn run(args: &RunArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
         }
     };
     let (agent, workload) = (args.agent.as_deref(), &Workload::Agent(arguments));
-    start(Start { begun, agent, workload, name, model, options: &args.options }, output)
+    start(Start { verb: RunVerb::Run, begun, agent, workload, name, model, options: &args.options }, output)
 }

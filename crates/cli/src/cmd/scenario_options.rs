@@ -4,7 +4,7 @@ use super::agree::AgreeOptions;
 use super::start::SandboxOptions;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, TimeSpan, Usd, visible};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, PathUse, RunVerb, TimeSpan, Usd, visible};
 use belljar_report::{Detail, Shown, Style, footer, judge_part, live_text, render_judgement};
 use belljar_runner::suite::{
     Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, InTurn, Keep,
@@ -222,6 +222,10 @@ impl TryOptions {
         let detail = self.detail();
         let tried = trial
             .run(TrialRequest {
+                verb: match taping {
+                    Taping::Off => RunVerb::Test,
+                    Taping::On(_) => RunVerb::Record,
+                },
                 environment,
                 model,
                 sandbox: self.sandbox.asked(),

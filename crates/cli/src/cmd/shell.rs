@@ -2,7 +2,7 @@ use super::start::{Begun, Start, StartOptions, argument, start};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::Workload;
+use belljar_contract::{RunVerb, Workload};
 use belljar_runner::Model;
 
 /// Open a shell in an agent's sandbox, to look around
@@ -36,5 +36,16 @@ fn run(args: &ShellArgs, begun: Begun, output: &Output) -> Result<u8, CliError> 
     let arguments = ["/bin/sh", "-c", SHELL].map(|text| argument(text.into()));
     let workload = Workload::Command(arguments.into_iter().collect::<Result<_, _>>()?);
     let (agent, workload) = (args.agent.as_deref(), &workload);
-    start(Start { begun, agent, workload, name: None, model: Model::Absent, options: &args.options }, output)
+    start(
+        Start {
+            verb: RunVerb::Shell,
+            begun,
+            agent,
+            workload,
+            name: None,
+            model: Model::Absent,
+            options: &args.options,
+        },
+        output,
+    )
 }

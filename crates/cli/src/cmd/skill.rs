@@ -2,7 +2,7 @@ use super::scenario_options::{LastWord, TryOptions, failure, limit_time, print_r
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode};
+use belljar_contract::{AbsPath, Envelope, ExitCode, RunVerb};
 use belljar_runner::suite::{
     Conversation, ConversationName, Keep, Planning, Subject, Trial, TrialRequest, TrialUse, load_subject,
 };
@@ -144,6 +144,7 @@ fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Resu
     let detail = options.detail();
     let tried = trial
         .run(TrialRequest {
+            verb: RunVerb::Skill,
             environment,
             model: options.model(environment)?,
             sandbox,

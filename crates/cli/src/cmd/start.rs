@@ -6,14 +6,14 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
     AgentName, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Event, ExitCode, ImageName,
-    OsText, Purpose, RuleEffect, RunName, SandboxChoice, Workload, visible, visible_start,
+    OsText, Purpose, RuleEffect, RunName, RunVerb, SandboxChoice, Workload, visible, visible_start,
 };
 use belljar_report::{changes, render_changes, render_diagnostics, render_open};
 use belljar_runner::changes::KeptSummary;
 use belljar_runner::{
     AgreementStanding, Agreements, CommandOutcome, Denied, EgressMode, Ending, LaunchFacts, Model, Planned,
-    Planner, Reach, Report, RunError, RunRequest, Spent, Stdio, Waiting, ask_hidden, is_interactive,
-    launch_hints, run,
+    Planner, Reach, Report, RunError, RunRequest, RunSubject, Spent, Stdio, Waiting, ask_hidden,
+    is_interactive, launch_hints, run,
 };
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
@@ -91,6 +91,7 @@ pub fn argument(argument: OsString) -> Result<OsText, CliError> {
 
 /// A command to start, as the command line describes it.
 pub struct Start<'a> {
+    pub verb: RunVerb,
     pub begun: Begun,
     pub agent: Option<&'a str>,
     pub workload: &'a Workload,
@@ -101,7 +102,7 @@ pub struct Start<'a> {
 
 /// Plans, asks, runs, reports; returns the exit status.
 pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
-    let Start { begun: Begun { planner, waiting }, agent, workload, name, model, options } = request;
+    let Start { verb, begun: Begun { planner, waiting }, agent, workload, name, model, options } = request;
     let planner = &planner;
     let planned =
         planner.plan(agent, Purpose::Session).map_err(|error| CliError::from(error).into_launch())?;
@@ -147,6 +148,7 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
         facts,
         environment: planner.environment(),
         workload,
+        subject: RunSubject::of(verb),
         name,
         model,
         mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
@@ -189,6 +191,7 @@ fn print_report(
         taped: _,
         replayed: _,
         values: _,
+        redact: _,
         reached,
     } = report;
     print_outcome(&outcome, planned, output);

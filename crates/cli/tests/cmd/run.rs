@@ -145,6 +145,12 @@ fn the_terminal_interface_starts_without_a_question_works_and_leaves() {
     screen.keys(&["Enter"]);
     let end = screen.wait_for("status-0");
     assert!(screen.wait_for("icanon").contains(" icanon"), "the terminal is as it was: {end}");
+    let traced = stage.run(&["trace", "last", "--full"]);
+    assert_eq!(traced.status.code(), Some(0), "{traced:?}");
+    let told = ["own transcript", "    write the file, ünïcode ☃\n", "call Bash", "    All done.\n"];
+    for part in told {
+        assert!(traced.stdout.contains(part), "{part}: {traced:?}");
+    }
 }
 
 /// The directory of the only run there is.

@@ -1,3 +1,4 @@
+use super::runs::{stage, tested};
 use super::{script, tried, tried_json};
 use crate::stage::Stage;
 use belljar_contract::{EgressChain, EgressLogState, EgressRow, read_egress_log};
@@ -76,4 +77,66 @@ fn a_log_that_was_written_anew_is_noticed(stage: &Stage, directory: &Path) {
     fs::write(&file, written).unwrap();
     let (status, _) = tried_json(stage, &["trace", &directory.display().to_string(), "--json"]);
     assert_eq!(status, 0, "as it was");
+}
+
+#[test]
+fn the_whole_conversation_and_each_part_can_be_shown() {
+    require!(Agent, Bwrap);
+    let stage = stage();
+    tested(&stage, "good");
+    let shown = |arguments: &[&str]| {
+        let found = stage.run(&[&["trace", "last"], arguments].concat());
+        assert_eq!(found.status.code(), Some(0), "{found:?}");
+        found.stdout
+    };
+    let full = shown(&["--full"]);
+    let parts =
+        ["test A good one  ", "user ", "    Go", "call Bash ", "outputs/x; cat", "result Bash ", "agent "];
+    for part in parts {
+        assert!(full.contains(part), "{part}: {full}");
+    }
+    assert!(full.contains("    one\\u{1b}[2Jtwo") && !full.contains('\u{1b}'), "escaped: {full}");
+    let kinds = ["Tools", "Questions", "Files", "Egress"];
+    for only in kinds {
+        let page = shown(&["--only", &only.to_lowercase()]);
+        let here: Vec<&str> = kinds
+            .into_iter()
+            .filter(|kind| page.contains(&format!("\n{kind}\n")) || page.contains(&format!("\n{kind}:")))
+            .collect();
+        assert_eq!(here, [only], "{page}");
+    }
+    let tools = shown(&["--only", "tools", "--full"]);
+    assert!(tools.contains("call Bash") && !tools.contains("All done"), "{tools}");
+    assert!(shown(&["--only", "questions", "--full"]).contains("question Bash"));
+    let (_, traced) = tried_json(&stage, &["trace", "last", "--full", "--json"]);
+    let steps: Vec<&str> = traced["data"]["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| step["kind"].as_str().unwrap())
+        .collect();
+    assert_eq!(steps, ["user", "call", "question", "answer", "result", "agent"], "{traced:#}");
+    assert_eq!(stage.run(&["trace", "last", "--only", "moods"]).status.code(), Some(2));
+}
+
+#[test]
+fn the_conversation_of_a_session_is_the_agents_own_transcript() {
+    require!(Agent, Bwrap);
+    let stage = stage();
+    let found = tried(&stage, &["run", "--yes", "--script", "script.json", "--", "-p", "go there"]);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    let (status, traced) = tried_json(&stage, &["trace", "last", "--full", "--json"]);
+    assert_eq!(status, 0, "{traced:#}");
+    let data = &traced["data"];
+    assert_eq!((&data["conversation"], &data["trace"]["incomplete"]), (&json!("transcript"), &json!(null)));
+    assert_eq!(data["trace"]["tools"][0]["tool"], "Bash");
+    let texts: Vec<&str> =
+        data["steps"].as_array().unwrap().iter().filter_map(|step| step["text"].as_str()).collect();
+    assert!(texts.contains(&"go there") && texts.contains(&"All done."), "{traced:#}");
+    // The earlier part of a conversation that goes on belongs to the earlier run.
+    let found =
+        tried(&stage, &["run", "--yes", "--script", "script.json", "--", "--continue", "-p", "again"]);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    let page = stage.run(&["trace", "last", "--full"]).stdout;
+    assert!(page.contains("    again\n") && !page.contains("go there"), "{page}");
 }

@@ -3,7 +3,8 @@
 use belljar_contract::{
     AbsPath, Access, AgentName, Assembly, CredentialPlace, Diagnostic, Digest, EnvName, FileContent, Harness,
     HarnessProfile, ModelAccess, Persisted, PersistedKind, PersonalFile, PlannedFile, ProfileEnv, Prompt,
-    Purpose, RecordedDirectory, SandboxChoice, SessionTuning, SharedEntry, Sources, TunedAgent, Wanted,
+    Purpose, RecordedDirectory, SandboxChoice, SessionTuning, SharedEntry, Sources, TranscriptEntry,
+    TunedAgent, Wanted,
 };
 use belljar_plan::{
     Compiled, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestLayer, PathFact, ProjectFacts,
@@ -100,6 +101,10 @@ impl Harness for Scribe {
     }
 
     fn personal_files(&self, _project: &str) -> Vec<PersonalFile> {
+        Vec::new()
+    }
+
+    fn transcript(&self, _text: &str) -> Vec<TranscriptEntry> {
         Vec::new()
     }
 

@@ -9,8 +9,11 @@ use crate::changes::KeptSummary;
 use crate::egress::EgressEnd;
 use crate::session::supervise::Ending;
 use crate::store::findings;
+use crate::store::journal::Journal;
+use crate::store::summary::Concluding;
 use belljar_contract::{
     Destination, Event, Finding, GuestEnd, HeldBack, LimitKind, ModelUsage, ReachedLimit, RunStatus,
+    with_causes,
 };
 use belljar_egress::gateway::{TokenCount, UsageTotals};
 
@@ -47,7 +50,8 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
     } = egress;
     let Record {
         planned: _,
-        environment: _,
+        environment,
+        subject,
         journal,
         redact,
         value_digests,
@@ -69,6 +73,13 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
             journal.finish(status(&outcome, &reached), spent, counted.as_ref().and_then(model_usage));
         unrecorded = failed.map(|error| redact.scrub(&error.to_string()));
         record_errors.extend(unrecorded.iter().map(|why| format!("the record is not complete: {why}")));
+        // A conversation is judged first.
+        if !(subject.verb.is_trial() && matches!(outcome, Ok(CommandOutcome::Ended(_)))) {
+            let state = &environment.state;
+            let (directory, subject, redact) = (&directory, &subject, &redact);
+            let concluding = Concluding { directory, subject, verdict: None, redact, state };
+            record_errors.extend(concluding.conclude().err().map(|error| with_causes(&error)));
+        }
         directory
     });
     drop(session);
@@ -93,6 +104,7 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
         taped,
         replayed,
         values: value_digests,
+        redact,
         reached,
     })
 }
@@ -124,8 +136,9 @@ fn examine(record: &mut Record<'_>, held: Vec<HeldBack>) -> Examined {
         .into_iter()
         .map(|finding| findings::redacted(finding, &plan.workspace.source, &record.redact))
         .collect();
+    let run = record.journal.as_ref().and_then(Journal::directory_name);
     let findings =
-        findings::keep(record.environment, plan, &mut dropped_files, held).unwrap_or_else(|error| {
+        findings::keep(record.environment, (plan, run), &mut dropped_files, held).unwrap_or_else(|error| {
             record_errors.push(format!("cannot keep the findings: {error}"));
             None
         });

@@ -22,7 +22,7 @@ pub(crate) mod workspace;
 pub use error::RunError;
 pub use facts::LaunchFacts;
 pub use report::{CommandOutcome, Report, Spent};
-pub use request::{Ask, Model, RunRequest, Stdio};
+pub use request::{Ask, Model, RunRequest, RunSubject, ScenarioUsed, Stdio};
 
 use crate::changes::layers;
 use crate::environment::HostEnvironment;

@@ -2,7 +2,7 @@
 
 use super::error::RunError;
 use super::judging::Judging;
-use super::request::{Model, RunRequest, Stdio};
+use super::request::{Model, RunRequest, RunSubject, Stdio};
 use super::secrets::secrets;
 use super::values::{for_the_guest, values};
 use super::workspace::{self, Watch, WorkspaceError};
@@ -71,6 +71,7 @@ pub(super) struct Decided {
 pub(super) struct Record<'a> {
     pub planned: &'a Planned,
     pub environment: &'a HostEnvironment,
+    pub subject: RunSubject,
     pub journal: Option<Journal>,
     pub redact: Redact,
     pub value_digests: Option<TapeValues>,
@@ -88,6 +89,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         facts,
         environment,
         workload,
+        subject,
         notice,
         name,
         model,
@@ -140,7 +142,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     let (redact, value_digests) = (found.redact, found.digests);
     let mut journal = None;
     if records(workload, services.is_some()) {
-        let mut opened = Journal::open(planned, environment, name.as_ref(), Arc::clone(&redact))?;
+        let mut opened = Journal::open(planned, environment, (name.as_ref(), &subject), Arc::clone(&redact))?;
         found.unsearched.iter().for_each(|one| opened.emit(&Event::Notice { text: one.to_string() }));
         if launch.container.is_some() {
             opened.used(None);
@@ -175,8 +177,18 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         taping,
         watch,
     };
-    let record =
-        Record { planned, environment, journal, redact, value_digests, project, layer, files, session };
+    let record = Record {
+        planned,
+        environment,
+        subject,
+        journal,
+        redact,
+        value_digests,
+        project,
+        layer,
+        files,
+        session,
+    };
     Ok(Prepared { sandbox, record })
 }
 

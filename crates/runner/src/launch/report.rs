@@ -6,6 +6,7 @@ use crate::session::supervise::Ending;
 use belljar_contract::{AbsPath, Destination, ExitCode, Finding, ReachedLimit, TapeValues};
 use belljar_egress::script::Transcript;
 use belljar_egress::tape::{ReplayReport, Taped};
+use belljar_record::Redact;
 
 /// How the command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +70,8 @@ pub struct Report {
     pub replayed: Option<ReplayReport>,
     /// Limits that were reached.
     pub reached: Vec<ReachedLimit>,
+    /// Replaces the secrets of the run in what is still written about it.
+    pub redact: Redact,
     /// Keyed digests of the redacted values, if a tape is to be made.
     pub values: Option<TapeValues>,
 }

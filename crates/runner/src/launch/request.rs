@@ -6,11 +6,12 @@ use crate::plan::planned::Planned;
 use crate::session::conversation::ConversationRequest;
 use crate::suite::{FilesWatch, Judge};
 use crate::tape::{ReplayModel, Taping};
-use belljar_contract::{AbsPath, Event, RunName, Unmet, Workload};
+use belljar_contract::{AbsPath, Digest, Event, RunName, RunVerb, Unmet, Workload};
 use belljar_egress::proxy::{EgressMode, Reach};
 use belljar_egress::script::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError, Script};
 use belljar_egress::tape::OnDrift;
 use belljar_sandbox::Waiting;
+use std::collections::BTreeMap;
 
 /// Asks the user for a value, without showing what is typed.
 pub type Ask<'a> = &'a mut dyn FnMut(&str) -> std::io::Result<String>;
@@ -58,6 +59,34 @@ impl Model {
     pub const LONGEST_SCRIPT: u64 = MAX_FILE_BYTES;
 }
 
+/// What a run is for, as its record says.
+#[derive(Debug, Clone)]
+pub struct RunSubject {
+    pub verb: RunVerb,
+    pub scenario: Option<ScenarioUsed>,
+}
+
+impl RunSubject {
+    /// A run without a scenario.
+    #[must_use]
+    pub const fn of(verb: RunVerb) -> Self {
+        Self { verb, scenario: None }
+    }
+}
+
+/// The scenario of a run, and what it tests.
+#[derive(Debug, Clone)]
+pub struct ScenarioUsed {
+    pub name: String,
+    /// `None` for a skill that is tried without a scenario.
+    pub file: Option<AbsPath>,
+    pub text: Vec<u8>,
+    /// Digests of the skills' directories, by name.
+    pub skills: BTreeMap<String, Digest>,
+    /// Digests of the plugins' directories, by name.
+    pub plugins: BTreeMap<String, Digest>,
+}
+
 /// A command to run in a sandbox.
 pub struct RunRequest<'a> {
     /// The plan, which was agreed to.
@@ -67,6 +96,7 @@ pub struct RunRequest<'a> {
     /// The user's directories and variables.
     pub environment: &'a HostEnvironment,
     pub workload: &'a Workload,
+    pub subject: RunSubject,
     /// A line that is printed and recorded before the command starts.
     pub notice: Option<String>,
     /// The name of the run. By default it is the agent's, with a number if that is taken.

@@ -2,6 +2,7 @@
 //! entries.
 
 use crate::environment::HostEnvironment;
+use crate::store::names::fresh_run_id;
 use belljar_contract::{
     AbsPath, Danger, Event, FINDINGS_FORMAT, Finding, Findings, FoundAs, HeldBack, Plan, Purpose, UtcTime,
     visible_name, visible_start,
@@ -111,13 +112,13 @@ impl FindingsStore {
         read().map_err(|cause| FindingsError::Read { path: entry.path.clone(), cause })
     }
 
-    /// Writes a list, completely or not at all; returns its name.
+    /// Writes a list, completely or not at all, under the name of the run's directory or a new one; returns its name.
     ///
     /// # Errors
     /// If writing fails.
-    pub fn write(&self, findings: &Findings) -> Result<String, FindingsError> {
-        let date = UtcTime::from_unix_ms(findings.at_ms).compact();
-        let name = format!("{date}-{}-{}", findings.agent, std::process::id());
+    pub fn write(&self, findings: &Findings, run: Option<String>) -> Result<String, FindingsError> {
+        let date = || UtcTime::from_unix_ms(findings.at_ms).compact();
+        let name = run.unwrap_or_else(|| format!("{}-{}-{}", date(), findings.agent, fresh_run_id()));
         let path = self.directory.child(&format!("{name}{SUFFIX}"));
         let write = || -> std::io::Result<()> {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
@@ -136,7 +137,7 @@ impl FindingsStore {
 /// removed with it, so its findings are not kept here; its record has the events.
 pub(crate) fn keep(
     environment: &HostEnvironment,
-    plan: &Plan,
+    (plan, run): (&Plan, Option<String>),
     found: &mut [Finding],
     held: Vec<HeldBack>,
 ) -> Result<Option<String>, FindingsError> {
@@ -155,7 +156,7 @@ pub(crate) fn keep(
         held,
         dropped: (found.len() - kept) as u64,
     };
-    FindingsStore::new(&environment.state).write(&findings).map(Some)
+    FindingsStore::new(&environment.state).write(&findings, run).map(Some)
 }
 
 /// Redacts the part of a finding's path below the project, whose names the run chose.

@@ -86,7 +86,7 @@ fn a_list_is_private_and_reads_back() {
         held: Vec::new(),
         dropped: 0,
     };
-    let name = store.write(&findings).unwrap();
+    let name = store.write(&findings, None).unwrap();
     let list = store.list().unwrap();
     assert_eq!(list.iter().map(|entry| &entry.name).collect::<Vec<_>>(), [&name]);
     assert_eq!(store.read(&list[0]).unwrap(), findings);

@@ -1,13 +1,13 @@
 //! Records a run: claims its name while it runs, and writes its directory.
 
 use crate::environment::HostEnvironment;
-use crate::launch::Spent;
+use crate::launch::{RunSubject, Spent};
 use crate::plan::planned::Planned;
 use crate::store::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};
 use crate::store::runtime::{RuntimeDirectory, RuntimeError};
 use belljar_contract::{
-    AbsPath, EVENT_FORMAT, Event, FilesSeen, GuestEnd, GuestUsage, LimitKind, MODEL_LOG_FORMAT, Metrics,
-    ModelUsage, MountSource, Plan, RUN_FORMAT, RunHead, RunId, RunName, RunStatus,
+    AbsPath, AgentName, EVENT_FORMAT, Event, FilesSeen, GuestEnd, GuestUsage, LimitKind, MODEL_LOG_FORMAT,
+    Metrics, ModelUsage, MountSource, Plan, RUN_FORMAT, RunHead, RunId, RunName, RunStatus, RunVerb,
 };
 use belljar_egress::model_log::ModelLog;
 use belljar_egress::tape::{Normaliser, Recorder};
@@ -22,6 +22,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The key in a run's versions that says that the conversation has a model log.
 pub(crate) const MODEL_LOG: &str = "model_log";
+
+/// Keys among a run's facts: the verb that started it, and the name of its scenario.
+pub(crate) const VERB: &str = "verb";
+pub(crate) const SCENARIO_NAME: &str = "scenario";
 
 /// Why a run cannot be recorded; it is not started then.
 #[derive(Debug, thiserror::Error)]
@@ -54,22 +58,27 @@ impl Journal {
     pub fn open(
         planned: &Planned,
         environment: &HostEnvironment,
-        pinned: Option<&RunName>,
+        (pinned, subject): (Option<&RunName>, &RunSubject),
         redact: Redact,
     ) -> Result<Self, JournalError> {
         let plan = &planned.compiled.plan;
         let runtime = RuntimeDirectory::open(&environment.runtime)?;
+        let wished = wished_name(subject, &plan.agent, &redact);
         let name = RunNames::new(&runtime)
-            .claim(pinned.map_or(NameWish::Numbered(&plan.agent), NameWish::Pinned), std::process::id())?;
+            .claim(pinned.map_or(NameWish::Numbered(&wished), NameWish::Pinned), std::process::id())?;
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let versions = BTreeMap::from([
             ("belljar".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             (MODEL_LOG.to_owned(), MODEL_LOG_FORMAT.to_string()),
         ]);
-        let host = BTreeMap::from([
+        let mut host = BTreeMap::from([
             ("project".to_owned(), json!(plan.workspace.source)),
             ("agent_program".to_owned(), json!(planned.program_found)),
+            (VERB.to_owned(), json!(subject.verb)),
         ]);
+        if let Some(scenario) = &subject.scenario {
+            host.insert(SCENARIO_NAME.to_owned(), json!(scenario.name));
+        }
         let head = RunHead {
             format: RUN_FORMAT,
             event_format: EVENT_FORMAT,
@@ -86,6 +95,9 @@ impl Journal {
             plan: json!(plan),
         };
         let writer = RunStore::new(&environment.state).create(&head, Arc::clone(&redact))?;
+        if let Some(scenario) = &subject.scenario {
+            writer.keep_scenario(&scenario.text)?;
+        }
         Ok(Self {
             writer,
             id: head.id,
@@ -100,6 +112,11 @@ impl Journal {
 
     pub fn name(&self) -> &str {
         self.name.name().as_str()
+    }
+
+    /// The name of the run's directory, which ends with its id.
+    pub fn directory_name(&self) -> Option<String> {
+        self.writer.directory().file_name().map(|name| name.to_string_lossy().into_owned())
     }
 
     fn elapsed_ms(&self) -> u64 {
@@ -230,6 +247,42 @@ impl Journal {
     }
 }
 
+/// The longest part of a scenario's name in the name of a run.
+const NAME_MAX: usize = 40;
+
+/// The name that a run asks for: that of its scenario, or that of the agent.
+fn wished_name(subject: &RunSubject, agent: &AgentName, redact: &Redact) -> AgentName {
+    let RunSubject { verb, scenario } = subject;
+    let text = match (scenario, verb) {
+        (Some(scenario), _) => slug(&redact.scrub(&scenario.name)),
+        (None, RunVerb::Exec | RunVerb::Shell) => format!("{}-{verb}", slug(agent.as_str())),
+        (
+            None,
+            RunVerb::Run | RunVerb::Skill | RunVerb::Chat | RunVerb::Test | RunVerb::Record | RunVerb::Replay,
+        ) => return agent.clone(),
+    };
+    AgentName::new(text).unwrap_or_else(|_| agent.clone())
+}
+
+/// A text as a name of letters, digits and `-`.
+fn slug(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        if c.is_ascii_alphanumeric() {
+            out.push(c.to_ascii_lowercase());
+        } else if !out.is_empty() && !out.ends_with('-') {
+            out.push('-');
+        }
+        if out.len() == NAME_MAX {
+            break;
+        }
+    }
+    match out.trim_end_matches('-') {
+        "" => "scenario".to_owned(),
+        slug => slug.to_owned(),
+    }
+}
+
 /// The source of the figures about used resources.
 #[derive(Debug, Clone, Copy)]
 enum Used {
@@ -310,5 +363,37 @@ pub(crate) fn status(end: GuestEnd) -> RunStatus {
     match end {
         GuestEnd::Code(code) => RunStatus::Exited { code },
         GuestEnd::Signal(signal) => RunStatus::Killed { signal },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::ScenarioUsed;
+    use belljar_contract::{Scrubber, Secret};
+
+    #[test]
+    fn a_run_is_named_after_what_it_is_for() {
+        let secret = Secret::new("zq93-secret-value");
+        let redact: Redact = Arc::new(Scrubber::new([("T", &secret)]).0);
+        let agent = AgentName::new("Reviewer_1").unwrap();
+        let name = |subject| wished_name(&subject, &agent, &redact).to_string();
+        let scenario = |name: &str| RunSubject {
+            verb: RunVerb::Test,
+            scenario: Some(ScenarioUsed {
+                name: name.to_owned(),
+                file: None,
+                text: Vec::new(),
+                skills: BTreeMap::new(),
+                plugins: BTreeMap::new(),
+            }),
+        };
+        assert_eq!(name(RunSubject::of(RunVerb::Run)), "Reviewer_1");
+        assert_eq!(name(RunSubject::of(RunVerb::Exec)), "reviewer-1-exec");
+        assert_eq!(name(scenario("Writes *the* notes, in German!")), "writes-the-notes-in-german");
+        assert_eq!(name(scenario("../../etc/passwd")), "etc-passwd");
+        assert_eq!(name(scenario("日本")), "scenario");
+        assert_eq!(name(scenario(&"ab ".repeat(100))).len(), 38);
+        assert_eq!(name(scenario("about zq93-secret-value")), "about-redacted-t");
     }
 }

@@ -84,6 +84,8 @@ pub struct Trial {
     pub rules: Vec<Rule>,
     /// The scenario's file, if there is one.
     pub file: Option<AbsPath>,
+    /// The text of the scenario. One is made for a skill that is tried without a scenario.
+    pub text: Vec<u8>,
     /// Warnings about the files.
     pub warnings: Vec<(Sources, Diagnostic)>,
     /// The paths that the session names, resolved.
@@ -209,6 +211,7 @@ pub fn load_scenario_alone(environment: &HostEnvironment, path: &AbsPath) -> Res
 
 /// The trial of a scenario's text, without the files that it names.
 pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, LoadError> {
+    let bytes = text.bytes.clone();
     let (file, (rules, checks)) = parse_scenario(text, |parts, faults| {
         let rules = parse_rules(parts.answers, faults);
         let checks = parse_checks(parts.assert, &parts.expect_denied, parts.lane, faults);
@@ -224,6 +227,7 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
         checks,
         rules,
         file: None,
+        text: bytes,
         warnings: reported,
         found,
         cost: None,

@@ -10,6 +10,7 @@ mod discover;
 mod evidence;
 mod files;
 mod judge;
+mod judge_again;
 #[cfg(test)]
 mod keys_tests;
 mod load;
@@ -23,18 +24,22 @@ pub(crate) mod stage;
 mod subject;
 mod trial;
 
+use crate::environment::HostEnvironment;
 pub use crate::git::Untracked;
-use crate::launch::{CommandOutcome, LaunchFacts, Model, Report, RunRequest, Stdio, run};
+use crate::launch::{
+    CommandOutcome, LaunchFacts, Model, Report, RunRequest, RunSubject, ScenarioUsed, Stdio, run,
+};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planned::Planned;
 use crate::plan::planner::Planner;
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders, ExternalDecider};
 use crate::session::supervise::Ending;
 use crate::store::names::fresh_run_id;
-use crate::tape::{RecordedAnswers, TapeFacts};
+use crate::store::summary::Concluding;
+use crate::tape::{RecordedAnswers, TapeFacts, tree};
 use belljar_contract::{
-    AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, MountSource, OsText, Plan,
-    SessionTuning, Workload,
+    AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, Judgement, MountSource, OsText, Plan,
+    RunVerb, RunVerdict, SessionTuning, Workload, with_causes,
 };
 use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_plan::Fidelity;
@@ -54,6 +59,7 @@ pub use files::FilesWatch;
 pub(crate) use files::kept_of_a_file;
 pub use judge::Judge;
 pub(crate) use judge::Judged;
+pub use judge_again::{JudgeError, JudgedAgain, judge_again};
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone, skills};
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
@@ -176,6 +182,7 @@ impl Trial {
     /// If it did not run. A failed check is not an error.
     pub fn run(&self, request: TrialRequest<'_>) -> Result<Tried, TrialError> {
         let TrialRequest {
+            verb,
             environment,
             model,
             sandbox,
@@ -215,12 +222,14 @@ impl Trial {
             times: ConversationTimes::default(),
         };
         let facts = TapeFacts::of(&planned, &skill_places(plan), environment, (&taping, &model));
+        let subject = RunSubject { verb, scenario: Some(self.used(plan)) };
         let mut ask = |message: &str| crate::session::terminal::ask_hidden(message);
         let report = run(RunRequest {
             planned: &planned,
             facts: LaunchFacts::gather(&planned, environment).map_err(Box::new)?,
             environment,
             workload: &Workload::Agent(self.arguments(&planned, version, &conversation)?),
+            subject: subject.clone(),
             notice: notice.clone(),
             name,
             model,
@@ -252,7 +261,27 @@ impl Trial {
         let (run, evidence) = evidence(&directory, self.scenario.lane)?;
         let judgement = self.checks.judge(&evidence);
         let plan = planned.compiled.plan;
-        Ok(Tried { judgement, run, directory, plan, report, facts, notice })
+        let mut tried = Tried { judgement, run, directory, plan, report, facts, notice, subject };
+        // A replay is judged further: it may be stale, or have drifted.
+        if verb != RunVerb::Replay {
+            tried.conclude(environment);
+        }
+        Ok(tried)
+    }
+
+    /// What the record says about the scenario and what it tests.
+    fn used(&self, plan: &Plan) -> ScenarioUsed {
+        let skills =
+            plan.skills.iter().map(|skill| (skill.name.to_string(), tree(skill.source.as_path(), None)));
+        let plugins =
+            plan.plugins.iter().map(|plugin| (plugin.name.to_string(), tree(plugin.source.as_path(), None)));
+        ScenarioUsed {
+            name: self.scenario.name.clone(),
+            file: self.file.clone(),
+            text: self.text.clone(),
+            skills: skills.collect(),
+            plugins: plugins.collect(),
+        }
     }
 
     fn arguments(
@@ -353,6 +382,23 @@ fn own_failure(report: &Report, directory: &AbsPath) -> Result<(), TrialError> {
             Ending::Own(_) | Ending::TimeLimit(_) | Ending::Dismissed | Ending::Stopped(_) | Ending::Lost,
         )
         | CommandOutcome::NotExecuted { .. } => Ok(()),
+    }
+}
+
+impl Tried {
+    /// Writes what was judged to the run's directory, and seals it. A chat is not judged.
+    pub(crate) fn conclude(&mut self, environment: &HostEnvironment) {
+        let Judgement { conclusion, checks, signals } = self.judgement.clone();
+        let verdict = RunVerdict { conclusion, exit_code: conclusion.exit().code(), checks, signals };
+        let concluding = Concluding {
+            directory: &self.directory,
+            subject: &self.subject,
+            verdict: (self.subject.verb != RunVerb::Chat).then_some(verdict),
+            redact: &self.report.redact,
+            state: &environment.state,
+        };
+        let concluded = concluding.conclude_read(&self.run);
+        self.report.record_errors.extend(concluded.err().map(|error| with_causes(&error)));
     }
 }
 

@@ -11,6 +11,7 @@ use crate::git::Untracked;
 use belljar_contract::{AbsPath, HostPattern, Lane, LibraryName, PathUse};
 use belljar_plan::{PathText, PluginReference, Scenario, Session, SessionReference, parse_marketplace};
 use belljar_verdict::Checks;
+use serde_json::json;
 
 /// The tested directory, and everything that the command line adds to it.
 #[derive(Debug, Clone)]
@@ -93,6 +94,8 @@ pub fn load_subject(
     for path in own_plugins {
         found.plugins.push((plugin_name(&path, &reading)?, path));
     }
+    // JSON is YAML, too.
+    let text = format!("{:#}\n", json!({"name": name, "prompt": prompt})).into_bytes();
     let scenario = Scenario {
         name,
         session: SessionReference::Inline,
@@ -112,6 +115,7 @@ pub fn load_subject(
         checks,
         rules: Vec::new(),
         file: None,
+        text,
         warnings: Vec::new(),
         found,
         cost: None,

@@ -2,13 +2,13 @@
 
 use super::{Consent, ModelWish, StageError};
 use crate::environment::HostEnvironment;
-use crate::launch::{CommandOutcome, Model, Report, RunError};
+use crate::launch::{CommandOutcome, Model, Report, RunError, RunSubject};
 use crate::plan::planned::PlanningError;
 use crate::session::conversation::{ExternalDecider, Then};
 use crate::session::supervise::Ending;
 use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
-    AbsPath, Event, Judgement, Observation, OsTextError, Plan, Run, RunName, SandboxChoice,
+    AbsPath, Event, Judgement, Observation, OsTextError, Plan, Run, RunName, RunVerb, SandboxChoice,
 };
 use belljar_plan::StagedError;
 use belljar_record::ReadError;
@@ -52,6 +52,7 @@ pub enum TrialError {
 
 /// How a trial is run.
 pub struct TrialRequest<'a> {
+    pub verb: RunVerb,
     /// The user's directories and variables.
     pub environment: &'a HostEnvironment,
     /// The model, live or replayed.
@@ -157,6 +158,8 @@ pub struct Tried {
     pub facts: TapeFacts,
     /// A warning about the agent's version.
     pub notice: Option<String>,
+    /// What the run was for.
+    pub(crate) subject: RunSubject,
 }
 
 impl Tried {

@@ -15,7 +15,7 @@ use crate::session::conversation::Then;
 use crate::suite::{
     Answering, Consent, Conversation, Fidelity, Keep, LoadError, Trial, TrialError, TrialRequest, Tried,
 };
-use belljar_contract::{AbsPath, Conclusion, Event, ExitCode, Judgement, SandboxChoice};
+use belljar_contract::{AbsPath, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice};
 use belljar_record::CassetteFault;
 use belljar_verdict::{DriftedRun, StaleRule, judge_drifted, judge_stale};
 use serde_json::{Value, json};
@@ -204,6 +204,7 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     let tape = Arc::new(tape);
     let model = ReplayModel::new(Arc::clone(&tape), on_drift, pace)?;
     let mut tried = trial.run(TrialRequest {
+        verb: RunVerb::Replay,
         environment,
         model: Model::Replay(model),
         sandbox,
@@ -229,6 +230,7 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     if let Some(run) = drifted(&report, &tried.judgement, on_drift) {
         judge_drifted(&mut tried.judgement, run);
     }
+    tried.conclude(environment);
     Ok(Replayed { tried, report, changed, tape: tape.directory().clone() })
 }
 

@@ -55,6 +55,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: ConversationTimes) -> S
         open: &mut |_| {},
         environment: &environment,
         workload: &workload,
+        subject: belljar_runner::RunSubject::of(belljar_contract::RunVerb::Test),
         name: None,
         model: Model::Script(script),
         mode: EgressMode::Enforce,

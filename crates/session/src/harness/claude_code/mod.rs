@@ -7,6 +7,7 @@
 mod background;
 mod personal;
 mod records;
+mod transcript;
 mod tuning;
 
 pub(super) use background::background_hook;
@@ -14,7 +15,7 @@ pub(super) use background::background_hook;
 use super::{HarnessError, profile};
 use belljar_contract::{
     AbsPath, Access, Assembly, FileContent, Harness, HarnessProfile, HomeMode, PersonalFile, PlannedFile,
-    Prompt, RecordedDirectory, SessionTuning, TunedAgent, Wanted,
+    Prompt, RecordedDirectory, SessionTuning, TranscriptEntry, TunedAgent, Wanted,
 };
 use serde_json::{Map, Value, json};
 
@@ -79,6 +80,10 @@ impl Harness for ClaudeCode {
 
     fn personal_files(&self, project: &str) -> Vec<PersonalFile> {
         personal::files(&self.profile, project)
+    }
+
+    fn transcript(&self, text: &str) -> Vec<TranscriptEntry> {
+        transcript::entries(text)
     }
 
     fn assemble(&self, wanted: &Wanted<'_>) -> Assembly {

@@ -1,0 +1,170 @@
+//! A run that is read again: its record, the conversation, and whether its files are as they were.
+
+use crate::environment::HostEnvironment;
+use crate::store::journal::{SCENARIO_NAME, VERB};
+use crate::store::seal::Seals;
+use crate::suite::evidence;
+use belljar_contract::{
+    AbsPath, Completeness, ConversationSource, Event, Evidence, Harness, Lane, Logged, ModelEvidence, Run,
+    RunHead, RunSummary, RunVerb, Seen, TranscriptEntry, Whole,
+};
+use belljar_record::{ReadError, RecordChange, RunReader, is_running};
+use belljar_session::Harnesses;
+use serde_json::Value;
+
+/// The prefix of the agent's transcripts among the artifacts.
+pub(crate) const TRANSCRIPT: &str = "transcript-";
+/// Transcripts that were kept have at most this size; redaction can make them longer.
+const TRANSCRIPT_MAX: u64 = 128 << 20;
+
+/// A run that was read from its directory.
+#[derive(Debug)]
+pub struct KeptRun {
+    pub directory: AbsPath,
+    pub run: Run,
+    /// As it was recorded; see [`KeptRun::shown`] for what the agent recorded itself.
+    pub evidence: Evidence,
+    pub source: ConversationSource,
+    /// What the run was, as it said when it ended.
+    pub summary: Option<RunSummary>,
+    /// Files that are not as they were when the run ended.
+    pub changes: Vec<RecordChange>,
+    pub is_running: bool,
+    transcript: Vec<Seen>,
+}
+
+impl KeptRun {
+    /// Reads a run. A changed or incomplete one is not an error: it says so.
+    ///
+    /// # Errors
+    /// If it is not a run, or cannot be read.
+    pub fn open(directory: AbsPath, environment: &HostEnvironment, lane: Lane) -> Result<Self, ReadError> {
+        // A run that ends meanwhile is then complete, and said to be running: never the other way.
+        let is_running = is_running(&directory);
+        let (run, evidence) = evidence(&directory, lane)?;
+        let changes = match is_running {
+            true => Vec::new(),
+            false => Seals::new(&environment.state).check(&directory, &run.head.id)?,
+        };
+        // One that was changed so that it cannot be read is among the changes.
+        let summary = RunReader::new(directory.clone()).summary().ok().flatten();
+        let (source, transcript) = conversation(&directory, &run);
+        Ok(Self { directory, run, evidence, source, summary, changes, is_running, transcript })
+    }
+
+    #[must_use]
+    pub fn verb(&self) -> Option<RunVerb> {
+        verb(&self.run.head)
+    }
+
+    /// The name of the scenario, or of the agent.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        subject(&self.run.head)
+    }
+
+    /// The evidence to show: where belljar did not hold the conversation itself, with the agent's transcript.
+    #[must_use]
+    pub fn shown(&self) -> Evidence {
+        let mut shown = self.evidence.clone();
+        if self.source == ConversationSource::Frames {
+            return shown;
+        }
+        shown.seen.clone_from(&self.transcript);
+        shown.model = ModelEvidence::NotKept;
+        if self.run.completeness == Completeness::Complete {
+            shown.conversation = Whole::Yes;
+        }
+        shown
+    }
+
+    /// Whether the log has a listing of files that cannot be used.
+    #[must_use]
+    pub fn lost_files(&self) -> bool {
+        let listed = |event: &Event| matches!(event, Event::FilesListed { .. });
+        let mut known = self.run.events.iter().filter_map(|record| record.event.known());
+        self.evidence.files.is_none() && known.any(listed)
+    }
+
+    /// Why the record cannot be relied on, a line each.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        if self.is_running {
+            return vec!["the run is still going on".to_owned()];
+        }
+        self.changes.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// The verb that a record names; older records name none.
+pub(crate) fn verb(head: &RunHead) -> Option<RunVerb> {
+    head.host.get(VERB).and_then(Value::as_str).and_then(RunVerb::parse)
+}
+
+/// The name of the scenario, or of the agent.
+pub(crate) fn subject(head: &RunHead) -> String {
+    let scenario = head.host.get(SCENARIO_NAME).and_then(Value::as_str);
+    scenario.map_or_else(|| head.agent.to_string(), str::to_owned)
+}
+
+/// Where the conversation of a run is known from, and the agent's transcript if it is from there.
+pub(crate) fn conversation(directory: &AbsPath, run: &Run) -> (ConversationSource, Vec<Seen>) {
+    let of_belljar =
+        |event: &Logged| matches!(event, Logged::Known(Event::Seen { .. } | Event::ConversationEnded { .. }));
+    if verb(&run.head).is_some_and(RunVerb::is_trial)
+        || run.events.iter().any(|record| of_belljar(&record.event))
+    {
+        return (ConversationSource::Frames, Vec::new());
+    }
+    let seen = transcript(directory, run);
+    match seen.is_empty() {
+        true => (ConversationSource::None, seen),
+        false => (ConversationSource::Transcript, seen),
+    }
+}
+
+/// The part of the agent's transcripts that belongs to the run: a conversation that was resumed has earlier parts.
+fn transcript(directory: &AbsPath, run: &Run) -> Vec<Seen> {
+    let started = run.head.started_at_ms;
+    let harness = harness(&run.head);
+    let reader = RunReader::new(directory.clone());
+    let mut entries: Vec<TranscriptEntry> = Vec::new();
+    for name in transcripts(directory) {
+        let bytes = reader.file(&format!("artifacts/{name}"), TRANSCRIPT_MAX).ok().flatten();
+        let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        entries.extend(harness.transcript(&text));
+    }
+    entries.retain(|entry| entry.at_ms.is_none_or(|at| at >= started));
+    // The sort is stable: what has no time of its own stays behind what it followed.
+    let mut last = 0;
+    let mut timed: Vec<(u64, TranscriptEntry)> = entries
+        .into_iter()
+        .map(|entry| {
+            last = entry.at_ms.unwrap_or(last);
+            (last, entry)
+        })
+        .collect();
+    timed.sort_by_key(|(at, _)| *at);
+    let seen = |(index, (at, entry)): (usize, (u64, TranscriptEntry))| Seen {
+        seq: index as u64,
+        offset_ms: at.saturating_sub(started),
+        what: entry.what,
+    };
+    timed.into_iter().enumerate().map(seen).collect()
+}
+
+fn transcripts(directory: &AbsPath) -> Vec<String> {
+    let entries = std::fs::read_dir(directory.child("artifacts")).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(TRANSCRIPT)).collect();
+    names.sort();
+    names
+}
+
+/// The kind of agent that ran.
+fn harness(head: &RunHead) -> &'static dyn Harness {
+    let name = head.plan.get("harness").and_then(Value::as_str);
+    let built_in = Harnesses::built_in();
+    let known = built_in.list().into_iter().find(|harness| Some(harness.profile().name.as_str()) == name);
+    known.unwrap_or_else(|| built_in.usual())
+}

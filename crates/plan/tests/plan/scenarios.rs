@@ -120,7 +120,9 @@ fn the_guide_is_right() {
     let guide = fs::read_to_string(guide).unwrap();
     let blocks: Vec<&str> =
         guide.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    assert_eq!(blocks.len(), 2);
+    assert_eq!(blocks.len(), 3);
+    let part = scenario(text("part.yaml", format!("prompt: x\n{}", blocks[2])));
+    assert_eq!(part.unwrap_or_else(|e| panic!("{}", refusal(&e))).warnings.len(), 0);
     let file = scenario(text("notes.yaml", blocks[0])).unwrap_or_else(|e| panic!("{}", refusal(&e)));
     assert_eq!((file.scenario.name.as_str(), file.warnings.len()), ("notes", 0));
     let session = parse_session(text("writer.yaml", blocks[1])).unwrap_or_else(|e| panic!("{}", refusal(&e)));

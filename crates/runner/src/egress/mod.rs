@@ -4,6 +4,7 @@ mod credentials;
 mod services;
 mod sinks;
 mod sockets;
+mod thread;
 
 pub(crate) use credentials::{first_place, upstream_shown};
 pub(crate) use services::{EgressEnd, Serving, ServingRequest};

@@ -15,31 +15,28 @@ mod judge_again;
 mod keys_tests;
 mod load;
 mod originals;
+mod plugins;
 mod rehearsal;
 mod requests;
 mod result;
 mod schedule;
 mod scope;
 pub(crate) mod stage;
+mod stage_copy;
 mod subject;
 mod trial;
 
-use crate::environment::HostEnvironment;
 pub use crate::git::Untracked;
-use crate::launch::{
-    CommandOutcome, LaunchFacts, Model, Report, RunRequest, RunSubject, ScenarioUsed, Stdio, run,
-};
+use crate::launch::{CommandOutcome, LaunchFacts, Model, RunRequest, RunSubject, ScenarioUsed, Stdio, run};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planned::Planned;
 use crate::plan::planner::Planner;
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders, ExternalDecider};
-use crate::session::supervise::Ending;
 use crate::store::names::fresh_run_id;
-use crate::store::summary::Concluding;
 use crate::tape::{RecordedAnswers, TapeFacts, tree};
 use belljar_contract::{
-    AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, Judgement, MountSource, OsText, Plan,
-    RunVerb, RunVerdict, SessionTuning, Workload, with_causes,
+    AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, MountSource, OsText, Plan, RunVerb,
+    SessionTuning, Workload,
 };
 use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_plan::Fidelity;
@@ -61,7 +58,8 @@ pub use judge::Judge;
 pub(crate) use judge::Judged;
 pub use judge_again::{JudgeError, JudgedAgain, judge_again};
 pub(crate) use load::scenario_alone;
-pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone, skills};
+pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone};
+pub use plugins::skills;
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 pub use requests::{Consent, HostsFrom, TrialUse};
 pub use schedule::{
@@ -73,6 +71,7 @@ pub use scope::{Permit, Scope};
 pub(crate) use stage::library_digest;
 pub use stage::{DirectoryAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
+use trial::own_failure;
 pub use trial::{Answering, Conversation, ConversationName, Keep, Planning, TrialError, TrialRequest, Tried};
 
 impl Trial {
@@ -361,44 +360,6 @@ fn recorded_answers(model: &Model) -> Option<RecordedAnswers> {
     match model {
         Model::Replay(replay) => Some(replay.answers()),
         Model::Absent | Model::Live | Model::Script(_) => None,
-    }
-}
-
-/// What failed of belljar itself during the run. How the agent ended says nothing about it then.
-fn own_failure(report: &Report, directory: &AbsPath) -> Result<(), TrialError> {
-    let lost = |what| Err(TrialError::Lost { what, directory: directory.clone() });
-    if let Some(why) = &report.unrecorded {
-        return Err(TrialError::Unrecorded { directory: directory.clone(), why: why.clone() });
-    }
-    match &report.outcome {
-        CommandOutcome::Ended(Ending::Unguarded) => {
-            lost("the egress services failed, and the sandbox was ended")
-        }
-        // A memory limit may end the whole sandbox.
-        CommandOutcome::Ended(Ending::Lost) if report.reached.is_empty() => {
-            lost("the sandbox ended without a report from inside")
-        }
-        CommandOutcome::Ended(
-            Ending::Own(_) | Ending::TimeLimit(_) | Ending::Dismissed | Ending::Stopped(_) | Ending::Lost,
-        )
-        | CommandOutcome::NotExecuted { .. } => Ok(()),
-    }
-}
-
-impl Tried {
-    /// Writes what was judged to the run's directory, and seals it. A chat is not judged.
-    pub(crate) fn conclude(&mut self, environment: &HostEnvironment) {
-        let Judgement { conclusion, checks, signals } = self.judgement.clone();
-        let verdict = RunVerdict { conclusion, exit_code: conclusion.exit().code(), checks, signals };
-        let concluding = Concluding {
-            directory: &self.directory,
-            subject: &self.subject,
-            verdict: (self.subject.verb != RunVerb::Chat).then_some(verdict),
-            redact: &self.report.redact,
-            state: &environment.state,
-        };
-        let concluded = concluding.conclude_read(&self.run);
-        self.report.record_errors.extend(concluded.err().map(|error| with_causes(&error)));
     }
 }
 

@@ -1,8 +1,7 @@
 //! A directory that is tested without a scenario: a skill, a directory of skills, a plugin, a marketplace.
 
-use super::load::{
-    LoadError, NamedFiles, Trial, find, plugin_name, plugin_paths, profile, skill_paths, skills,
-};
+use super::load::{LoadError, NamedFiles, Trial, find, plugin_paths, profile, skill_paths};
+use super::plugins::{plugin_name, skills};
 use super::requests::HostsFrom;
 use super::scope::{Permit, Reading, Scope};
 use super::stage::DirectoryAccess;

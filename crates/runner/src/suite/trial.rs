@@ -6,9 +6,11 @@ use crate::launch::{CommandOutcome, Model, Report, RunError, RunSubject};
 use crate::plan::planned::PlanningError;
 use crate::session::conversation::{ExternalDecider, Then};
 use crate::session::supervise::Ending;
+use crate::store::summary::Concluding;
 use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
-    AbsPath, Event, Judgement, Observation, OsTextError, Plan, Run, RunName, RunVerb, SandboxChoice,
+    AbsPath, Event, Judgement, Observation, OsTextError, Plan, Run, RunName, RunVerb, RunVerdict,
+    SandboxChoice, with_causes,
 };
 use belljar_plan::StagedError;
 use belljar_record::ReadError;
@@ -200,5 +202,43 @@ impl Tried {
             | CommandOutcome::NotExecuted { .. } => {}
         }
         record_errors.first().cloned()
+    }
+}
+
+/// What failed of belljar itself during the run. How the agent ended says nothing about it then.
+pub(super) fn own_failure(report: &Report, directory: &AbsPath) -> Result<(), TrialError> {
+    let lost = |what| Err(TrialError::Lost { what, directory: directory.clone() });
+    if let Some(why) = &report.unrecorded {
+        return Err(TrialError::Unrecorded { directory: directory.clone(), why: why.clone() });
+    }
+    match &report.outcome {
+        CommandOutcome::Ended(Ending::Unguarded) => {
+            lost("the egress services failed, and the sandbox was ended")
+        }
+        // A memory limit may end the whole sandbox.
+        CommandOutcome::Ended(Ending::Lost) if report.reached.is_empty() => {
+            lost("the sandbox ended without a report from inside")
+        }
+        CommandOutcome::Ended(
+            Ending::Own(_) | Ending::TimeLimit(_) | Ending::Dismissed | Ending::Stopped(_) | Ending::Lost,
+        )
+        | CommandOutcome::NotExecuted { .. } => Ok(()),
+    }
+}
+
+impl Tried {
+    /// Writes what was judged to the run's directory, and seals it. A chat is not judged.
+    pub(crate) fn conclude(&mut self, environment: &HostEnvironment) {
+        let Judgement { conclusion, checks, signals } = self.judgement.clone();
+        let verdict = RunVerdict { conclusion, exit_code: conclusion.exit().code(), checks, signals };
+        let concluding = Concluding {
+            directory: &self.directory,
+            subject: &self.subject,
+            verdict: (self.subject.verb != RunVerb::Chat).then_some(verdict),
+            redact: &self.report.redact,
+            state: &environment.state,
+        };
+        let concluded = concluding.conclude_read(&self.run);
+        self.report.record_errors.extend(concluded.err().map(|error| with_causes(&error)));
     }
 }

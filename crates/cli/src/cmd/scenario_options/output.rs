@@ -1,0 +1,100 @@
+//! What is printed about scenarios.
+
+use super::TryOptions;
+use crate::error::CliError;
+use crate::output::Output;
+use belljar_contract::{Conclusion, visible};
+use belljar_report::{Detail, Shown, Style, footer, judge_part, live_text, render_judgement};
+use belljar_runner::suite::{Trial, TrialError, Tried};
+use belljar_runner::{HostEnvironment, launch_hints};
+
+/// Shows an event as it happens.
+pub fn show(event: &belljar_contract::Event, detail: Detail, output: &Output) {
+    if let Some(text) = live_text(event, detail, output.err_style()) {
+        output.say(&text);
+    }
+}
+
+/// Prints the judgement of a trial.
+pub fn print_result(
+    trial: &Trial,
+    tried: &Tried,
+    options: &TryOptions,
+    environment: &HostEnvironment,
+    output: &Output,
+) {
+    let style = output.err_style();
+    let shown = if options.verbose { Shown::Everything } else { Shown::Failures };
+    let passed = tried.judgement.conclusion == Conclusion::Passed;
+    let mut text = String::new();
+    if !options.quiet || !passed {
+        text.push_str(&render_judgement(&tried.judgement, shown, style));
+    }
+    text.push_str(&last_line(trial, tried, style));
+    text.push_str(&format!("\n  the run is recorded in {}\n", environment.shown_from_home(&tried.directory)));
+    for denied in &tried.report.denied {
+        text.push_str(&format!("  {}\n", style.warn(&visible(&denied.sentence))));
+    }
+    for limit in &tried.report.reached {
+        text.push_str(&format!("belljar: {limit}\n"));
+    }
+    for (what, fix) in &tried.report.warnings {
+        text.push_str(&format!("error: {}\nhint: {}\n", visible(what), visible(fix)));
+    }
+    for trouble in &tried.report.record_errors {
+        text.push_str(&format!("belljar: {}\n", visible(trouble)));
+    }
+    output.say(&text);
+}
+
+fn last_line(trial: &Trial, tried: &Tried, style: Style) -> String {
+    let result = tried.run.result.as_ref();
+    let metrics = result.map(|result| result.metrics.clone()).unwrap_or_default();
+    let duration = result.map(|result| result.duration_ms);
+    let judge = tried.judge_usage().map(|usage| format!("  {}", judge_part(&usage)));
+    format!(
+        "{}: {}{}  {}",
+        visible(&trial.scenario.name),
+        footer(tried.judgement.conclusion, duration, &metrics, style),
+        judge.unwrap_or_default(),
+        trial.tier(tried.plan.backend)
+    )
+}
+
+/// Warnings about a trial's files.
+pub fn warn(trial: &Trial, output: &Output) {
+    for (sources, warning) in &trial.warnings {
+        let text =
+            belljar_report::render_diagnostics(std::slice::from_ref(warning), sources, output.err_style());
+        output.say(&text);
+    }
+}
+
+/// Reports an interrupt.
+pub fn say_interrupted(was_interrupted: bool, not_started: usize, output: &Output) {
+    if was_interrupted {
+        output.say(&format!("interrupted, {not_started} not started\n"));
+    }
+}
+
+/// A scenario that did not run, with hints about this machine.
+pub fn failure(error: TrialError, environment: &HostEnvironment) -> CliError {
+    let exit = error.exit();
+    match error {
+        TrialError::Planning(error) => CliError::from(*error),
+        TrialError::Run(error) => {
+            let hints = launch_hints(&error, environment);
+            hints.into_iter().fold(CliError::from(*error).with_exit(exit), CliError::hint)
+        }
+        TrialError::Unsupported(_)
+        | TrialError::Stage(_)
+        | TrialError::Staged(_)
+        | TrialError::Argument(_)
+        | TrialError::NotAgreed { .. }
+        | TrialError::NotExecuted { .. }
+        | TrialError::Record(_)
+        | TrialError::NoRecord
+        | TrialError::Unrecorded { .. }
+        | TrialError::Lost { .. } => CliError::from_chain(exit, &error),
+    }
+}

@@ -2,11 +2,14 @@ use super::scenario_options::{Plays, TryOptions, in_turn, say_interrupted};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak, visible};
+use belljar_contract::{AbsPath, Envelope, ExitCode, TapeLeak, visible};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{Consent, InTurn, Trial, TrialUse, scenario_files};
-use belljar_runner::tape::{MakeError, Normaliser, Taping, finds_its_scenario, make, tape_beside};
+use belljar_runner::tape::{
+    Failing, MakeError, Normaliser, Recorded, Taping, finds_its_scenario, tape_beside,
+};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::path::PathBuf;
 
 /// Record scenarios, so that they can be replayed without a model
@@ -102,19 +105,21 @@ fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Res
     let loaded: Vec<_> = files.iter().map(|file| (file, load(file))).collect();
     let trials = loaded.iter().filter_map(|(_, loaded)| loaded.as_ref().ok().map(|(trial, _)| trial));
     let consent = &args.source.options.consent(trials, TrialUse::Run, environment, output)?;
+    let count = Cell::new(0_u64);
     let one = |loaded: Result<(Trial, AbsPath), CliError>| {
         let (trial, target) = &loaded?;
         let normalisers = &normalisers;
         let recording = Recording { source: &args.source, trial, target, normalisers, consent };
-        one(&recording, environment, output)
+        let recorded = one(&recording, environment, output)?;
+        count.set(count.get() + u64::from(recorded.tape.is_some()));
+        Ok((recorded.exit(), recorded.json()))
     };
     let all = in_turn(loaded, one, "file", environment, output)?;
     let exit = all.exit();
     let InTurn { results: rows, not_started, was_interrupted } = all;
     if output.json {
-        let recorded = rows.iter().filter(|(_, row)| !row["tape"].is_null()).count();
         let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
-        let data = json!({"results": results, "recorded": recorded,
+        let data = json!({"results": results, "recorded": count.get(),
             "interrupted": was_interrupted, "not_started": not_started});
         output.envelope(&Envelope::new("record", exit, data));
     } else {
@@ -143,32 +148,24 @@ pub(super) fn one(
     recording: &Recording<'_>,
     environment: &HostEnvironment,
     output: &Output,
-) -> Result<(ExitCode, Value), CliError> {
+) -> Result<Recorded, CliError> {
     let Recording { source, trial, target, normalisers, consent } = *recording;
     let options = &source.options;
     let taping = Taping::On(normalisers.to_vec());
     let plays = Plays::scripted(source.scripted);
     let tried = options.try_scenario(trial, (plays, consent), taping, environment, output)?;
-    let mut row = json!(tried.result(trial));
-    let passed = tried.judgement.conclusion == Conclusion::Passed;
-    if !passed && !source.allow_failing {
-        row["tape"] = Value::Null;
-        if !output.json {
-            output.say(
-                "belljar: not recorded, because it did not pass; --allow-failing records it all the same\n",
-            );
-        }
-        return Ok((tried.judgement.conclusion.exit(), row));
+    let failing = if source.allow_failing { Failing::Recorded } else { Failing::NotRecorded };
+    let recorded = Recorded::of(trial, tried, normalisers, (target, failing)).map_err(not_made)?;
+    let Recorded { tape, answered_by, taped, .. } = &recorded;
+    if tape.is_none() && !output.json {
+        output
+            .say("belljar: not recorded, because it did not pass; --allow-failing records it all the same\n");
     }
-    let tape = make(trial, &tried, normalisers, target).map_err(not_made)?;
-    row["tape"] = json!(tape);
-    let answered_by = tried.answered_by();
-    row["answered_by"] = json!(answered_by);
-    let taped = tried.report.taped.and_then(Result::ok).unwrap_or_default();
-    row["exchanges"] = json!(taped.exchanges);
-    row["leaks"] = json!(taped.leaks);
-    if !output.json && !options.quiet {
-        output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, environment.shown(&tape)));
+    if let Some(tape) = tape
+        && !output.json
+        && !options.quiet
+    {
+        output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, environment.shown(tape)));
         if !answered_by.is_empty() {
             let each: Vec<String> =
                 answered_by.iter().map(|(by, count)| format!("{count} by {by}")).collect();
@@ -178,7 +175,7 @@ pub(super) fn one(
             output.say(&format!("belljar: exchange {exchange} sent private data to the model: {kind}\n"));
         }
     }
-    Ok((ExitCode::Passed, row))
+    Ok(recorded)
 }
 
 fn not_made(error: MakeError) -> CliError {

@@ -6,6 +6,7 @@
 mod agreement;
 mod answers;
 pub mod cassette;
+mod checked;
 mod compare;
 mod consistency;
 mod copy;
@@ -16,6 +17,7 @@ mod make;
 mod mutate;
 mod privacy;
 pub mod protocol;
+mod record;
 mod rejudge;
 mod replay;
 mod scenario_files;
@@ -31,6 +33,7 @@ pub use belljar_egress::tape::{
 };
 pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
 pub use belljar_verdict::StaleRule;
+pub use checked::CheckedTape;
 pub use compare::{CompareError, ExchangeDifference, TapeDifference, compare};
 pub use consistency::contradiction;
 pub(crate) use facts::tree;
@@ -41,6 +44,7 @@ pub use make::{MakeError, agent_version, make};
 pub use mutate::{Mutation, Mutations, NotCheckable, mutate};
 pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
+pub use record::{Failing, Recorded};
 pub use rejudge::{Mutate, Rejudged, Rejudging, rejudge, rejudge_many};
 pub use replay::{
     ReplayError, ReplayRequest, Replayed, Scenarios, check_closed_network, open_cassette, replay,

@@ -1,8 +1,8 @@
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible, visible_lines};
-use belljar_runner::HostEnvironment;
 use belljar_report::Style;
+use belljar_runner::HostEnvironment;
 use belljar_runner::tape::{Difference, TapeDifference, compare};
 use serde_json::json;
 use std::path::PathBuf;
@@ -23,7 +23,11 @@ pub struct TapeDiffArgs {
     pub json: bool,
 }
 
-pub fn run(args: &TapeDiffArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(
+    args: &TapeDiffArgs,
+    environment: &HostEnvironment,
+    output: &Output,
+) -> Result<ExitCode, CliError> {
     let (left, right) = (super::open(&args.left, environment)?, super::open(&args.right, environment)?);
     let found = compare(&left, &right).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     let exit = if found.is_empty() { ExitCode::Passed } else { ExitCode::Failed };

@@ -24,7 +24,11 @@ pub struct TapeExportArgs {
     pub json: bool,
 }
 
-pub fn run(args: &TapeExportArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(
+    args: &TapeExportArgs,
+    environment: &HostEnvironment,
+    output: &Output,
+) -> Result<ExitCode, CliError> {
     let tape = super::open(&args.tape, environment)?;
     let archive = har(&tape).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     let path = TryOptions::path(environment, &args.har)?;

@@ -7,8 +7,8 @@ mod scrub;
 mod show;
 mod verify;
 
-use crate::cmd::{Call, Command};
 use super::scenario_options::TryOptions;
+use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, ExitCode};

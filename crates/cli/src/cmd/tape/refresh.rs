@@ -7,6 +7,7 @@ use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{Consent, InTurn, Trial, TrialUse};
 use belljar_runner::tape::{Changed, Normaliser, Private, Tape, scenario_of, stale};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::path::PathBuf;
 
 /// Record again the tapes whose scenario, skills or agent changed
@@ -23,22 +24,28 @@ pub struct TapeRefreshArgs {
     pub record: record::Source,
 }
 
-pub fn run(args: &TapeRefreshArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(
+    args: &TapeRefreshArgs,
+    environment: &HostEnvironment,
+    output: &Output,
+) -> Result<ExitCode, CliError> {
     let tapes = super::tapes(&args.paths, environment)?;
     let opened: Vec<_> = tapes.iter().map(|path| (path, open(args, environment, path, output))).collect();
     let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|(_, trial)| trial));
     let consent = args.record.options.consent(trials, TrialUse::Run, environment, output)?;
     let opened = opened.into_iter().map(|(path, opened)| (path, (path, opened))).collect();
+    let count = Cell::new(0_u64);
     let one = |(path, opened): (&AbsPath, Result<_, CliError>)| {
-        one(args, environment, (opened?, &consent), (path, output))
+        let (refreshed, exit, row) = one(args, environment, (opened?, &consent), (path, output))?;
+        count.set(count.get() + u64::from(refreshed));
+        Ok((exit, row))
     };
     let all = in_turn(opened, one, "tape", environment, output)?;
     let exit = all.exit();
     let InTurn { results: rows, not_started, was_interrupted } = all;
     if output.json {
-        let refreshed = rows.iter().filter(|(_, row)| row["refreshed"] == true).count();
         let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
-        let data = json!({"results": results, "refreshed": refreshed,
+        let data = json!({"results": results, "refreshed": count.get(),
             "interrupted": was_interrupted, "not_started": not_started});
         output.envelope(&Envelope::new("tape", exit, data));
     } else {
@@ -63,14 +70,15 @@ fn one(
     environment: &HostEnvironment,
     ((tape, trial), consent): ((Tape, Trial), &Consent),
     (path, output): (&AbsPath, &Output),
-) -> Result<(ExitCode, Value), CliError> {
+) -> Result<(bool, ExitCode, Value), CliError> {
     let changed =
         stale(&trial, &tape.head, environment, consent).map_err(|error| failure(error, environment))?;
     if changed.is_empty() {
         if !output.json && !args.record.options.quiet {
             output.result(&format!("{}: current\n", environment.shown(path)));
         }
-        return Ok((ExitCode::Passed, json!({"tape": path, "refreshed": false, "changed": changed})));
+        let row = json!({"tape": path, "refreshed": false, "changed": changed});
+        return Ok((false, ExitCode::Passed, row));
     }
     if !output.json {
         let why: Vec<&str> = changed.iter().map(|Changed { what, .. }| what.as_str()).collect();
@@ -82,15 +90,17 @@ fn one(
         .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     let recording =
         Recording { source: &args.record, trial: &trial, target: path, normalisers: &normalisers, consent };
-    let (exit, mut row) = record::one(&recording, environment, output)?;
-    row["refreshed"] = json!(!row["tape"].is_null());
+    let recorded = record::one(&recording, environment, output)?;
+    let refreshed = recorded.tape.is_some();
+    let mut row = recorded.json();
+    row["refreshed"] = json!(refreshed);
     row["changed"] = json!(changed);
     // A tape that was scrubbed is scrubbed again.
     let kinds: Vec<Private> =
         Private::ALL.into_iter().filter(|kind| normalisers.contains(&kind.normaliser())).collect();
-    if row["refreshed"] == true && !kinds.is_empty() {
+    if refreshed && !kinds.is_empty() {
         let fresh = Tape::open(path)?;
         super::scrub::cleaned(&fresh, &kinds)?;
     }
-    Ok((exit, row))
+    Ok((refreshed, recorded.exit(), row))
 }

@@ -22,8 +22,13 @@ pub struct TapeScrubArgs {
     pub json: bool,
 }
 
-pub fn run(args: &TapeScrubArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
-    let unread = |error: &(dyn std::error::Error + 'static)| CliError::from_chain(ExitCode::Unverified, error);
+pub fn run(
+    args: &TapeScrubArgs,
+    environment: &HostEnvironment,
+    output: &Output,
+) -> Result<ExitCode, CliError> {
+    let unread =
+        |error: &(dyn std::error::Error + 'static)| CliError::from_chain(ExitCode::Unverified, error);
     let mut tape = super::open(&args.tape, environment)?;
     let kinds: Vec<Private> = replaceable(&tape).map_err(|error| unread(&error))?;
     if !kinds.is_empty() {

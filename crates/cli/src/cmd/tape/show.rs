@@ -1,8 +1,8 @@
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, Lane, TapeLeak, TapeLeaks, visible};
-use belljar_runner::HostEnvironment;
 use belljar_report::{Style, Trace, human_size, render_trace};
+use belljar_runner::HostEnvironment;
 use belljar_runner::suite::evidence;
 use belljar_runner::tape::{ExchangeView, Tape, exchange_views};
 use serde_json::json;
@@ -20,8 +20,13 @@ pub struct TapeShowArgs {
     pub json: bool,
 }
 
-pub fn run(args: &TapeShowArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
-    let unread = |error: &(dyn std::error::Error + 'static)| CliError::from_chain(ExitCode::Unverified, error);
+pub fn run(
+    args: &TapeShowArgs,
+    environment: &HostEnvironment,
+    output: &Output,
+) -> Result<ExitCode, CliError> {
+    let unread =
+        |error: &(dyn std::error::Error + 'static)| CliError::from_chain(ExitCode::Unverified, error);
     let tape = super::open(&args.tape, environment)?;
     let views = exchange_views(&tape).map_err(|error| unread(&error))?;
     let (_, seen) = evidence(tape.directory(), Lane::Local).map_err(|error| unread(&error))?;

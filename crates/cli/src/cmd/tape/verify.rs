@@ -2,11 +2,11 @@ use crate::cmd::agree::{AgreeOptions, Agreeing};
 use crate::cmd::scenario_options::failure;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, SandboxChoice, Envelope, ExitCode, visible};
+use belljar_contract::{AbsPath, Envelope, ExitCode, SandboxChoice, visible};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{Consent, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
-    Changed, FindError, PrivateFinding, Tape, ValueFound, ValueSearch, contradiction, own_names,
+    CheckedTape, FindError, PrivateFinding, Tape, ValueFound, ValueSearch, contradiction, own_names,
     private_findings, redacted_values, scenario_of, stale,
 };
 use serde_json::{Value, json};
@@ -34,7 +34,11 @@ pub struct TapeVerifyArgs {
     pub json: bool,
 }
 
-pub fn run(args: &TapeVerifyArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+pub fn run(
+    args: &TapeVerifyArgs,
+    environment: &HostEnvironment,
+    output: &Output,
+) -> Result<ExitCode, CliError> {
     let tapes = super::tapes(&args.paths, environment)?;
     let sandbox = SandboxChoice::default();
     let used_for = TrialUse::Inspect;
@@ -88,15 +92,6 @@ fn open(path: &AbsPath, agreeing: &Agreeing<'_>) -> Result<Opened, CliError> {
     Ok(Opened { tape, trial })
 }
 
-/// What was found on one tape.
-struct CheckedTape {
-    /// Why the conversation on it cannot be trusted.
-    contradiction: Option<String>,
-    changed: Vec<Changed>,
-    private: Vec<PrivateFinding>,
-    values: ValueSearch,
-}
-
 fn one(
     Opened { tape, trial }: Opened,
     environment: &HostEnvironment,
@@ -116,15 +111,6 @@ fn one(
 /// `shown` is the tape's path, to be typed.
 fn report(checked: &CheckedTape, shown: &str) -> (ExitCode, Value, String) {
     let CheckedTape { contradiction, changed, private, values } = checked;
-    let clean = changed.is_empty() && private.is_empty() && values.found.is_empty();
-    let exit = match (contradiction, clean, values.unchecked) {
-        // What is found on a tape that contradicts itself says little.
-        (Some(_), ..) => ExitCode::Unverified,
-        (None, false, _) => ExitCode::Failed,
-        (None, true, 0) => ExitCode::Passed,
-        // A search that did not take place has found nothing, and shows nothing.
-        (None, true, _) => ExitCode::Unverified,
-    };
     let mut text = String::new();
     if let Some(why) = contradiction {
         text.push_str(&format!("  not verified: {}\n", visible(why)));
@@ -147,11 +133,7 @@ fn report(checked: &CheckedTape, shown: &str) -> (ExitCode, Value, String) {
     if !private.is_empty() {
         text.push_str(&format!("  `belljar tape scrub {shown}` takes out what can be replaced\n"));
     }
-    (
-        exit,
-        json!({"contradiction": contradiction, "changed": changed, "private": private, "values": values}),
-        text,
-    )
+    (checked.exit(), json!(checked), text)
 }
 
 fn values_text(values: &ValueSearch) -> String {

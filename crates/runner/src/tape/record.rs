@@ -1,0 +1,68 @@
+//! Decides what becomes of a run that was to be recorded.
+
+use super::make::{MakeError, make};
+use crate::suite::{Trial, Tried};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, ScenarioResult};
+use belljar_egress::tape::{Normaliser, Taped};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Whether a run that did not pass is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failing {
+    Recorded,
+    NotRecorded,
+}
+
+/// A run that was to be recorded.
+#[derive(Debug)]
+pub struct Recorded {
+    pub result: ScenarioResult,
+    pub conclusion: Conclusion,
+    /// The tape; `None` if the run did not pass.
+    pub tape: Option<AbsPath>,
+    /// How many answers each decider gave.
+    pub answered_by: BTreeMap<String, u64>,
+    pub taped: Taped,
+}
+
+impl Recorded {
+    /// Makes the tape of a run, unless the run did not pass.
+    ///
+    /// # Errors
+    /// If the tape cannot be made.
+    pub fn of(
+        trial: &Trial,
+        tried: Tried,
+        normalisers: &[Normaliser],
+        (target, failing): (&AbsPath, Failing),
+    ) -> Result<Self, MakeError> {
+        let (result, conclusion) = (tried.result(trial), tried.judgement.conclusion);
+        let wanted = conclusion == Conclusion::Passed || failing == Failing::Recorded;
+        let tape = wanted.then(|| make(trial, &tried, normalisers, target)).transpose()?;
+        let answered_by = tried.answered_by();
+        let taped = tried.report.taped.and_then(Result::ok).unwrap_or_default();
+        Ok(Self { result, conclusion, tape, answered_by, taped })
+    }
+
+    /// A failing run that was recorded because the user wanted it is a success.
+    #[must_use]
+    pub const fn exit(&self) -> ExitCode {
+        match self.tape {
+            Some(_) => ExitCode::Passed,
+            None => self.conclusion.exit(),
+        }
+    }
+
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let mut row = json!(self.result);
+        row["tape"] = json!(self.tape);
+        if self.tape.is_some() {
+            row["answered_by"] = json!(self.answered_by);
+            row["exchanges"] = json!(self.taped.exchanges);
+            row["leaks"] = json!(self.taped.leaks);
+        }
+        row
+    }
+}

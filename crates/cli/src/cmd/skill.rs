@@ -172,11 +172,15 @@ fn prompt(args: &SkillArgs) -> Result<String, CliError> {
     let Some(file) = &args.prompt_file else { return Ok(args.prompt.clone().unwrap_or_default()) };
     let mut text = String::new();
     let read = if file.as_os_str() == "-" {
-        std::io::stdin().take(LONGEST).read_to_string(&mut text)
+        std::io::stdin().take(LONGEST + 1).read_to_string(&mut text)
     } else {
-        std::fs::File::open(file).and_then(|opened| opened.take(LONGEST).read_to_string(&mut text))
+        std::fs::File::open(file).and_then(|opened| opened.take(LONGEST + 1).read_to_string(&mut text))
     };
-    read.map_err(|cause| CliError::io(format!("cannot read `{}`", file.display()), cause))?;
+    let size = read.map_err(|cause| CliError::io(format!("cannot read `{}`", file.display()), cause))?;
+    if size as u64 > LONGEST {
+        let text = format!("the prompt in `{}` is longer than 4 MiB", file.display());
+        return Err(CliError::new(ExitCode::Invalid, text));
+    }
     Ok(text)
 }
 

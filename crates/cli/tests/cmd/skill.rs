@@ -114,3 +114,15 @@ fn what_cannot_be_tried_is_named() {
         assert!(found.stderr.contains(part), "{args:?}: {}", found.stderr);
     }
 }
+
+/// A prompt that is cut would test something else.
+#[test]
+fn a_prompt_that_is_too_long_is_refused() {
+    let stage = Stage::new();
+    stage.skill("project/skills", "notes");
+    stage.write("project/long.txt", "x".repeat((4 << 20) + 1));
+    stage.write("project/script.json", script(&[json!({"text": "Done."})]));
+    let found = stage.run(&["skill", "skills/notes", "--prompt-file", "long.txt", "--script", "script.json"]);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+    assert!(found.stderr.contains("the prompt in `long.txt` is longer than 4 MiB"), "{}", found.stderr);
+}

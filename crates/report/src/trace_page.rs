@@ -179,50 +179,22 @@ fn questions(evidence: &Evidence) -> Vec<QuestionTrace> {
 fn sub_agents(evidence: &Evidence) -> Vec<SubAgentTrace> {
     let mut out: Vec<SubAgentTrace> = Vec::new();
     for seen in &evidence.seen {
-        match &seen.what {
-            Observation::SubAgentStarted { task, call, agent, description } => {
-                let own = |seen: &&belljar_contract::Seen| {
-                    matches!(&seen.what, Observation::ToolCalled { by: Speaker::SubAgent { call: under }, .. }
+        if let Observation::SubAgentStarted { task, call, agent, description } = &seen.what {
+            let own = |seen: &&belljar_contract::Seen| {
+                matches!(&seen.what, Observation::ToolCalled { by: Speaker::SubAgent { call: under }, .. }
                         if Some(under) == call.as_ref())
-                };
-                out.push(SubAgentTrace {
-                    task: task.clone(),
-                    agent: agent.clone(),
-                    description: description.clone(),
-                    status: None,
-                    tools: evidence.seen.iter().filter(own).count(),
-                });
-            }
-            Observation::SubAgentEnded { task, status, .. } => {
-                if let Some(known) = out.iter_mut().find(|known| known.task == *task) {
-                    known.status.clone_from(status);
-                }
-            }
-            Observation::Ready { .. }
-            | Observation::ConversationBegan { .. }
-            | Observation::MessageSent { .. }
-            | Observation::MessageTaken { .. }
-            | Observation::StateChanged { .. }
-            | Observation::Said { .. }
-            | Observation::Noted { .. }
-            | Observation::Thought { .. }
-            | Observation::ToolCalled { .. }
-            | Observation::ToolReturned { .. }
-            | Observation::SkillActivated { .. }
-            | Observation::SkillLoaded { .. }
-            | Observation::Compacted
-            | Observation::Asked { .. }
-            | Observation::Answered { .. }
-            | Observation::HookRan { .. }
-            | Observation::CallRefused { .. }
-            | Observation::Retried { .. }
-            | Observation::Unanswered { .. }
-            | Observation::Withdrawn { .. }
-            | Observation::RequestSettled { .. }
-            | Observation::TurnEnded(_)
-            | Observation::AfterResult { .. }
-            | Observation::UnknownFrame { .. }
-            | Observation::Flawed(_) => {}
+            };
+            out.push(SubAgentTrace {
+                task: task.clone(),
+                agent: agent.clone(),
+                description: description.clone(),
+                status: None,
+                tools: evidence.seen.iter().filter(own).count(),
+            });
+        } else if let Observation::SubAgentEnded { task, status, .. } = &seen.what
+            && let Some(known) = out.iter_mut().find(|known| known.task == *task)
+        {
+            known.status.clone_from(status);
         }
     }
     out

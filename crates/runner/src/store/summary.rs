@@ -99,35 +99,9 @@ fn tools(seen: &[&Observation]) -> BTreeMap<String, ToolCount> {
 }
 
 fn final_message(seen: &[&Observation]) -> Option<String> {
-    let mut text = seen.iter().rev().find_map(|what| match what {
-        Observation::Said { by: Speaker::Main, text } => Some(text.clone()),
-        Observation::Ready { .. }
-        | Observation::ConversationBegan { .. }
-        | Observation::MessageSent { .. }
-        | Observation::MessageTaken { .. }
-        | Observation::StateChanged { .. }
-        | Observation::Said { .. }
-        | Observation::Noted { .. }
-        | Observation::Thought { .. }
-        | Observation::ToolCalled { .. }
-        | Observation::ToolReturned { .. }
-        | Observation::SubAgentStarted { .. }
-        | Observation::SubAgentEnded { .. }
-        | Observation::SkillActivated { .. }
-        | Observation::SkillLoaded { .. }
-        | Observation::Compacted
-        | Observation::Asked { .. }
-        | Observation::Answered { .. }
-        | Observation::HookRan { .. }
-        | Observation::CallRefused { .. }
-        | Observation::Retried { .. }
-        | Observation::Unanswered { .. }
-        | Observation::Withdrawn { .. }
-        | Observation::RequestSettled { .. }
-        | Observation::TurnEnded(_)
-        | Observation::AfterResult { .. }
-        | Observation::UnknownFrame { .. }
-        | Observation::Flawed(_) => None,
+    let mut text = seen.iter().rev().find_map(|what| {
+        let Observation::Said { by: Speaker::Main, text } = what else { return None };
+        Some(text.clone())
     })?;
     if text.len() > RunSummary::MESSAGE_MAX {
         text.truncate(text.floor_char_boundary(RunSummary::MESSAGE_MAX));
@@ -142,42 +116,17 @@ fn decisions(seen: &[&Observation]) -> Vec<DecisionMade> {
     let mut asked = BTreeMap::new();
     let mut out = Vec::new();
     for what in seen {
-        let (request, answer, chosen, by, reason) = match what {
-            Observation::Asked { request, about, tool, questions, .. } => {
-                asked.insert(request, (about, tool, questions));
-                continue;
-            }
-            Observation::Answered { request, answer, chosen, by, reason } => {
+        if let Observation::Asked { request, about, tool, questions, .. } = what {
+            asked.insert(request, (about, tool, questions));
+        }
+        let (request, answer, chosen, by, reason) =
+            if let Observation::Answered { request, answer, chosen, by, reason } = what {
                 (request, Some(answer.clone()), chosen.clone(), Some(by.clone()), reason.clone())
-            }
-            Observation::Unanswered { request, notes, paste: _ } => {
+            } else if let Observation::Unanswered { request, notes, paste: _ } = what {
                 (request, None, Vec::new(), None, notes.join("; "))
-            }
-            Observation::Ready { .. }
-            | Observation::ConversationBegan { .. }
-            | Observation::MessageSent { .. }
-            | Observation::MessageTaken { .. }
-            | Observation::StateChanged { .. }
-            | Observation::Said { .. }
-            | Observation::Noted { .. }
-            | Observation::Thought { .. }
-            | Observation::ToolCalled { .. }
-            | Observation::ToolReturned { .. }
-            | Observation::SubAgentStarted { .. }
-            | Observation::SubAgentEnded { .. }
-            | Observation::SkillActivated { .. }
-            | Observation::SkillLoaded { .. }
-            | Observation::Compacted
-            | Observation::HookRan { .. }
-            | Observation::CallRefused { .. }
-            | Observation::Retried { .. }
-            | Observation::Withdrawn { .. }
-            | Observation::RequestSettled { .. }
-            | Observation::TurnEnded(_)
-            | Observation::AfterResult { .. }
-            | Observation::UnknownFrame { .. }
-            | Observation::Flawed(_) => continue,
-        };
+            } else {
+                continue;
+            };
         let found = asked.get(request);
         out.push(DecisionMade {
             about: found.map(|(about, ..)| (*about).clone()).unwrap_or_default(),

@@ -214,44 +214,14 @@ impl Answered {
     pub(super) fn recorded(seen: &[Seen]) -> Result<Self, ProtocolError> {
         let (mut answered, mut unanswered) = (BTreeMap::new(), BTreeMap::new());
         for Seen { seq: _, offset_ms: _, what } in seen {
-            match what {
-                // The frames give the answer itself.
-                Observation::Answered { request, answer: _, chosen, by, reason } => {
-                    let known = By::ALL.into_iter().find(|one| one.name() == by);
-                    let by = known.ok_or_else(|| ProtocolError::Decider {
-                        request: request.to_string(),
-                        by: by.clone(),
-                    })?;
-                    answered.insert(request.to_string(), (by, reason.clone(), chosen.clone()));
-                }
-                Observation::Unanswered { request, .. } => {
-                    unanswered.insert(request.to_string(), what.clone());
-                }
-                Observation::Ready { .. }
-                | Observation::ConversationBegan { .. }
-                | Observation::MessageSent { .. }
-                | Observation::MessageTaken { .. }
-                | Observation::StateChanged { .. }
-                | Observation::Said { .. }
-                | Observation::Noted { .. }
-                | Observation::Thought { .. }
-                | Observation::ToolCalled { .. }
-                | Observation::ToolReturned { .. }
-                | Observation::SubAgentStarted { .. }
-                | Observation::SubAgentEnded { .. }
-                | Observation::SkillActivated { .. }
-                | Observation::SkillLoaded { .. }
-                | Observation::Compacted
-                | Observation::Asked { .. }
-                | Observation::HookRan { .. }
-                | Observation::CallRefused { .. }
-                | Observation::Retried { .. }
-                | Observation::Withdrawn { .. }
-                | Observation::RequestSettled { .. }
-                | Observation::TurnEnded(_)
-                | Observation::AfterResult { .. }
-                | Observation::UnknownFrame { .. }
-                | Observation::Flawed(_) => {}
+            // The frames give the answer itself.
+            if let Observation::Answered { request, answer: _, chosen, by, reason } = what {
+                let known = By::ALL.into_iter().find(|one| one.name() == by);
+                let by = known
+                    .ok_or_else(|| ProtocolError::Decider { request: request.to_string(), by: by.clone() })?;
+                answered.insert(request.to_string(), (by, reason.clone(), chosen.clone()));
+            } else if let Observation::Unanswered { request, .. } = what {
+                unanswered.insert(request.to_string(), what.clone());
             }
         }
         Ok(Self::Recorded { answered, unanswered })

@@ -110,7 +110,7 @@ fn passed(stage: &Stage, args: &[&str]) -> Value {
 }
 
 #[test]
-fn every_way_out_of_the_suite_is_asked_for() {
+fn every_request_beyond_the_suite_is_asked_for() {
     let key = "/home/.ssh/id_ed25519";
     let cases: [(&str, &str, &str); 12] = [
         ("uploads: [~/.ssh/id_ed25519]\n", "upload: ", key),

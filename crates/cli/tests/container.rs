@@ -224,7 +224,7 @@ fn many_at_once() {
 }
 
 #[test]
-fn what_cannot_be_done_is_named_with_the_way_out() {
+fn what_cannot_be_done_is_named_with_the_remedy() {
     require!(Podman);
     let stage = Stage::new();
     let mut unreachable = stage.command(&["exec", "--yes", "--backend", "container", "--", "true"]);
@@ -308,7 +308,7 @@ fn doctor_gives_podman_no_directory_of_its_own() {
 }
 
 #[test]
-fn changes_are_kept_aside_or_made_to_a_copy() {
+fn changes_are_kept_in_an_overlay_or_made_to_a_copy() {
     require!(Podman);
     for mode in ["overlay", "copy"] {
         let stage = Stage::with(&format!("[agents.a]\nharness = \"claude-code\"\nworkspace = \"{mode}\"\n"));
@@ -325,7 +325,7 @@ fn changes_are_kept_aside_or_made_to_a_copy() {
 }
 
 #[test]
-fn the_repository_of_a_linked_worktree_is_kept_aside_too() {
+fn the_repository_of_a_linked_worktree_is_overlaid_too() {
     use crate::repositories::{git, repository};
     require!(Podman, Git);
     for mode in ["overlay", "copy"] {

@@ -3,7 +3,7 @@ use belljar_testkit::require;
 use std::fs;
 
 #[test]
-fn drops_what_is_kept_aside_and_never_the_project() {
+fn drops_kept_changes_and_never_the_project() {
     require!(Bwrap);
     let stage = Stage::with("[agents.a]\nworkspace = \"overlay\"\n");
     stage.write("project/old.txt", "one\n");

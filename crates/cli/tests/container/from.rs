@@ -320,7 +320,7 @@ fn a_base_that_cannot_be_completed_is_quoted_and_leaves_nothing() {
 }
 
 #[test]
-fn a_base_that_cannot_be_had_is_named_with_the_way_out() {
+fn a_base_that_cannot_be_fetched_is_named_with_the_remedy() {
     require!(Podman, Curl);
     let registry = Registry::start();
     let own = Own::of(&registry);

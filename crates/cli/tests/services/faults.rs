@@ -69,7 +69,7 @@ fn serving_thread(of: u32) -> Option<u32> {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn when_what_serves_the_way_out_breaks_down_everything_ends_and_nothing_leaves() {
+fn when_the_egress_services_fail_the_run_ends_and_nothing_leaves() {
     require!(Bwrap, Curl, Python, Root);
     let (port, count) = counting();
     let stage = Stage::with(&manifest(port));

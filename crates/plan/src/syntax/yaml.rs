@@ -57,7 +57,7 @@ pub(crate) fn parse(text: &str, aliases: Aliases) -> Result<Node, Vec<SyntaxErro
             Ok((event, span)) => builder.take(event, span.byte_range().unwrap_or(0..0)),
             Err(error) => {
                 let at = error.marker().byte_offset().unwrap_or(0).min(text.len());
-                Err(SyntaxError::new(error.info(), at..at).help(way_out(&error.info())))
+                Err(SyntaxError::new(error.info(), at..at).help(remedy(&error.info())))
             }
         };
         if let Err(error) = taken {
@@ -73,7 +73,7 @@ pub(crate) fn parse(text: &str, aliases: Aliases) -> Result<Node, Vec<SyntaxErro
     }
 }
 
-fn way_out(info: &str) -> Option<&'static str> {
+fn remedy(info: &str) -> Option<&'static str> {
     if info.contains("tab") {
         Some("indent with spaces")
     } else if info.contains("mapping values") {

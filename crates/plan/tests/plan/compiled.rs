@@ -260,7 +260,7 @@ fn nothing_is_granted_that_is_not_written() {
 }
 
 #[test]
-fn where_nothing_guards_the_project_changes_are_kept_aside_unless_somebody_says_otherwise() {
+fn without_a_guard_changes_are_kept_in_an_overlay_unless_the_manifest_says_otherwise() {
     let text = |workspace: &str, backend: &str| {
         format!("[agents.a]\nharness = \"scribe\"\nbackend = \"{backend}\"\n{workspace}")
     };

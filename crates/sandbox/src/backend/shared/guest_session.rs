@@ -236,12 +236,11 @@ impl<H: Holder> GuestSession<H> {
         }
         self.receive().map_err(|error| match error {
             MessageError::OpenFiles => LaunchError::OpenFiles,
-            MessageError::Closed | MessageError::CutOff => self.holder.complaint(),
+            MessageError::Closed | MessageError::CutOff | MessageError::Receive(_) => self.holder.complaint(),
             MessageError::TooLong { .. }
             | MessageError::TooManyDescriptors { .. }
             | MessageError::TimedOut
-            | MessageError::Send(_)
-            | MessageError::Receive(_) => LaunchError::talk(error),
+            | MessageError::Send(_) => LaunchError::talk(error),
         })
     }
 }

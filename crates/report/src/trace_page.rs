@@ -148,16 +148,20 @@ fn tools(evidence: &Evidence) -> Vec<ToolTrace> {
                 Speaker::SubAgent { call } => Some(call.clone()),
             },
             about: gist(input),
-            status: match back {
-                Some((_, false)) => ToolStatus::Ok,
-                Some((_, true)) => ToolStatus::Error,
-                None => ToolStatus::Open,
-            },
+            status: status_of(back.map(|(_, is_error)| is_error)),
             at_ms: seen.offset_ms,
             duration_ms: back.map(|(at, _)| at.saturating_sub(seen.offset_ms)),
         });
     }
     out
+}
+
+fn status_of(is_error: Option<bool>) -> ToolStatus {
+    match is_error {
+        Some(false) => ToolStatus::Ok,
+        Some(true) => ToolStatus::Error,
+        None => ToolStatus::Open,
+    }
 }
 
 fn questions(evidence: &Evidence) -> Vec<QuestionTrace> {

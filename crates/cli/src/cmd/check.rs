@@ -33,8 +33,8 @@ fn run(_args: &CheckArgs, planner: &Planner, output: &Output) -> Result<ExitCode
     let errors = diagnostics.iter().any(belljar_contract::Diagnostic::is_error);
     let exit = if errors { ExitCode::Invalid } else { ExitCode::Passed };
     if output.json {
-        let mut envelope =
-            Envelope::new("check", exit, json!({"files": files, "agents": agents, "library": library}));
+        let data = json!({"files": files, "agents": agents, "library": library});
+        let mut envelope = Envelope::new("check", exit, data);
         envelope.diagnostics = diagnostics.iter().map(|diagnostic| diagnostic.to_json(&sources)).collect();
         output.envelope(&envelope);
         return Ok(exit);
@@ -43,14 +43,14 @@ fn run(_args: &CheckArgs, planner: &Planner, output: &Output) -> Result<ExitCode
         output.say(&render_diagnostics(&diagnostics, &sources, output.err_style()));
     }
     if !errors {
-        let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
-        output.result(&format!(
-            "{}: {}, {}, {}\n",
-            visible(&files.join(" and ")),
-            plural(agents, "agent", "agents"),
-            plural(library, "library entry", "library entries"),
-            if diagnostics.is_empty() { "all good" } else { "no errors" },
-        ));
+        let word = if diagnostics.is_empty() { "all good" } else { "no errors" };
+        output.result(&format!("{}: {}, {word}\n", visible(&files.join(" and ")), counted(agents, library)));
     }
     Ok(exit)
+}
+
+fn counted(agents: usize, library: usize) -> String {
+    let plural = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    let library = plural(library, "library entry", "library entries");
+    format!("{}, {library}", plural(agents, "agent", "agents"))
 }

@@ -288,7 +288,7 @@ fn what_a_projects_manifest_asks_for_needs_a_yes() {
     assert!(changed.stderr.contains("home\n  - project\n  + clean"), "{}", changed.stderr);
     let dry = stage.run(&["exec", "--dry-run", "--", "true"]);
     assert_eq!(dry.status.code(), Some(0));
-    assert!(dry.stdout.contains("Sees, in the order"), "{}", dry.stdout);
+    assert!(dry.stdout.contains("Sees, in mount order"), "{}", dry.stdout);
 }
 
 #[test]

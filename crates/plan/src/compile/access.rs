@@ -26,11 +26,8 @@ pub(super) fn egress(written: Option<&At<EgressSpec>>, reasons: &mut Reasons) ->
         }
     }
     if rules.is_empty() {
-        reasons.add(
-            "egress",
-            "nothing but the model",
-            Origin::Default("what is not declared cannot be reached"),
-        );
+        let why = Origin::Default("what is not declared cannot be reached");
+        reasons.add("egress", "nothing but the model", why);
     }
     Egress { model: true, rules }
 }

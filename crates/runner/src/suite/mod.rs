@@ -304,10 +304,8 @@ impl Trial {
         };
         let tuning = SessionTuning { conversation, ..self.tuning() };
         arguments.extend(Harnesses::built_in().usual().tune(&tuning).arguments);
-        Ok(arguments
-            .into_iter()
-            .map(|argument| OsText::new(argument.into_bytes()))
-            .collect::<Result<_, _>>()?)
+        let arguments = arguments.into_iter().map(|argument| OsText::new(argument.into_bytes()));
+        Ok(arguments.collect::<Result<_, _>>()?)
     }
 
     /// What the session asks of the agent. The platform keeps everything in the foreground; the other tiers leave the

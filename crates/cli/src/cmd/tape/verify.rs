@@ -119,14 +119,7 @@ fn report(checked: &CheckedTape, shown: &str) -> (ExitCode, Value, String) {
     for changed in changed {
         text.push_str(&format!("  stale: {}\n", visible(&changed.sentence())));
     }
-    for PrivateFinding { file, line, pointer, kind } in private {
-        let pointer = visible(pointer.as_deref().unwrap_or_default());
-        let file = visible(file);
-        text.push_str(&format!(
-            "  private: {kind} in {file}:{line}{}{pointer}\n",
-            if pointer.is_empty() { "" } else { " at " }
-        ));
-    }
+    private.iter().for_each(|finding| text.push_str(&private_text(finding)));
     if !changed.is_empty() {
         text.push_str(&format!("  `belljar tape refresh {shown}` records it again\n"));
     }
@@ -134,6 +127,12 @@ fn report(checked: &CheckedTape, shown: &str) -> (ExitCode, Value, String) {
         text.push_str(&format!("  `belljar tape scrub {shown}` takes out what can be replaced\n"));
     }
     (checked.exit(), json!(checked), text)
+}
+
+fn private_text(PrivateFinding { file, line, pointer, kind }: &PrivateFinding) -> String {
+    let pointer = visible(pointer.as_deref().unwrap_or_default());
+    let at = if pointer.is_empty() { "" } else { " at " };
+    format!("  private: {kind} in {}:{line}{at}{pointer}\n", visible(file))
 }
 
 fn values_text(values: &ValueSearch) -> String {

@@ -175,7 +175,8 @@ fn tape_verify_finds_a_redacted_value_that_is_no_longer_set() {
         let (status, row) = verify(&stage, &[]);
         let wanted =
             json!([{"file": "artifacts/files/outputs/kept.txt", "line": 2, "name": "BELLJAR_MCP_1_K"}]);
-        assert_eq!((status, &row["values"]["found"]), (Some(1), &wanted), "{row:#}");
+        // What was planted also contradicts the listing of the files.
+        assert_eq!((status, &row["values"]["found"]), (Some(3), &wanted), "{row:#}");
         assert!(!row.to_string().contains(SERVER));
     }
     // Without the key the search does not take place, and the tape is not fine.
@@ -206,7 +207,7 @@ fn names_on_a_tape_forge_no_line_of_tape_verify() {
     });
     let mut command = with_agent(&stage, &["tape", "verify", "scenarios"]);
     let found = stage.finish(command.env("ANY_NAME", "another"));
-    assert_eq!(found.status.code(), Some(1), "{}", found.stdout);
+    assert_eq!(found.status.code(), Some(3), "{}", found.stdout);
     for line in
         ["the value of A\\nother.tape: fine is in", "not redacted by the recording: A\\nother.tape: fine"]
     {

@@ -84,6 +84,15 @@ impl Scene {
         let mut git = Command::new("git");
         git.args(["init", "-q"]).current_dir(stage.path(top)).env("HOME", stage.path("home"));
         assert!(git.status().unwrap().success());
+        write(
+            "skills/hello/SKILL.md",
+            "---\nname: hello\ndescription: Says hello\n---\nRun scripts/hello.sh\n",
+        );
+        write("skills/hello/scripts/hello.sh", "echo hello from the script\n");
+        // Tracked, because nothing else is staged.
+        let mut git = Command::new("git");
+        git.args(["add", "skills"]).current_dir(stage.path(top)).env("HOME", stage.path("home"));
+        assert!(git.status().unwrap().success());
         let config = format!(
             "[core]\n\trepositoryformatversion = 1\n\tfsmonitor = {touch}\n\thooksPath = hooks\n\tpager = {touch}\n\
              [extensions]\n\tpartialClone = origin\n\
@@ -111,11 +120,6 @@ impl Scene {
             &json!({"mcpServers": {"x": {"command": "sh", "args": ["-c", touch]}}}).to_string(),
         );
         write("claude-bottle.json", r#"{"agents": {"a": {"skills": [], "env": {}}}}"#);
-        write(
-            "skills/hello/SKILL.md",
-            "---\nname: hello\ndescription: Says hello\n---\nRun scripts/hello.sh\n",
-        );
-        write("skills/hello/scripts/hello.sh", "echo hello from the script\n");
         write("scenarios/session.yaml", "skills:\n  local: [../skills/hello]\n");
         write("scenarios/hello.yaml", SCENARIO);
         write("scenarios/hello.script.json", &plain().to_string());

@@ -186,9 +186,9 @@ fn suite() -> Stage {
 
 /// Verbs that stage a skill, and so read the repository around it.
 const STAGING: [&[&str]; 6] = [
-    &["skill", "skills/hello", "go", "--script", "scenarios/hello.script.json"],
-    &["test", "--scripted", "scenarios"],
-    &["record", "--scripted", "scenarios/hello.yaml", "--out", "tapes"],
+    &["skill", "skills/hello", "go", "--include-untracked", "--script", "scenarios/hello.script.json"],
+    &["test", "--include-untracked", "--scripted", "scenarios"],
+    &["record", "--include-untracked", "--scripted", "scenarios/hello.yaml", "--out", "tapes"],
     &["replay", "scenarios"],
     &["tape", "verify", "scenarios"],
     &["tape", "diff", "scenarios/hello.tape", "scenarios/hello.tape"],
@@ -294,7 +294,7 @@ fn a_repository_that_cannot_be_read_is_named_and_one_that_can_is_read() {
     for what in ["programs of all kinds", "an embedded bare repository"] {
         let (_, plant) = PLANTED.iter().find(|(name, _)| *name == what).unwrap();
         plant(&stage);
-        let found = run(&stage, &["test", "--scripted", "scenarios/hello.yaml"]);
+        let found = run(&stage, &["test", "--scripted", "--include-untracked", "scenarios/hello.yaml"]);
         assert_eq!(found.status.code(), Some(0), "{what}: {found:?}");
         assert_eq!(canaries(&stage), [""; 0], "{what}");
         clear(&stage.path("project"), &before);
@@ -315,7 +315,7 @@ fn a_file_behind_a_link_is_not_staged() {
         stage.write("project/skills/hello/.git/index", index_of("keys/id"));
         stage.write("project/skills/hello/.gitignore", ignored);
         fs::create_dir(stage.path("canaries")).unwrap();
-        let found = run(&stage, &["test", "--scripted", "scenarios/hello.yaml"]);
+        let found = run(&stage, &["test", "--scripted", "--include-untracked", "scenarios/hello.yaml"]);
         assert_eq!(found.status.code(), Some(0), "{found:?}");
         assert_eq!(fs::read_to_string(stage.path("home/.ssh/id")).unwrap(), "the-key-of-the-user\n");
         let kept = files(&stage.path("home/.local/state/belljar"));

@@ -2,7 +2,7 @@ use super::scenario_options::{Plays, TryOptions, in_turn, say_interrupted};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode, TapeLeak, visible};
+use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak, visible};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{Consent, InTurn, Trial, TrialUse, scenario_files};
 use belljar_runner::tape::{
@@ -157,7 +157,7 @@ pub(super) fn one(
     let failing = if source.allow_failing { Failing::Recorded } else { Failing::NotRecorded };
     let recorded = Recorded::of(trial, tried, normalisers, (target, failing)).map_err(not_made)?;
     let Recorded { tape, answered_by, taped, .. } = &recorded;
-    if tape.is_none() && !output.json {
+    if tape.is_none() && !output.json && recorded.conclusion != Conclusion::Interrupted {
         output
             .say("belljar: not recorded, because it did not pass; --allow-failing records it all the same\n");
     }

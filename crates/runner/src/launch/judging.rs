@@ -48,19 +48,20 @@ fn redacted(mut files: FilesSeen, redact: &Redact) -> FilesSeen {
 }
 
 impl AskedJudge {
-    /// Waits for the answer, or for a signal that ends the run. The services are ended next, which ends the asking too.
-    pub fn wait(&self, signals: &Signals) {
+    /// Waits for the answer, or for a signal that ends the run, which is returned. The services are ended next, which
+    /// ends the asking too.
+    pub fn wait(&self, signals: &Signals) -> Option<i32> {
         const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
         loop {
             let mut polled = [PollFd::new(&self.done, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
             let waited = poll(&mut polled, None);
             let answered = !polled[0].revents().is_empty();
             if answered || waited.is_err_and(|errno| errno != rustix::io::Errno::INTR) {
-                return;
+                return None;
             }
             while let Ok(Some(signal)) = signals.next() {
                 if ENDING.iter().any(|ending| ending.as_raw() == signal) {
-                    return;
+                    return Some(signal);
                 }
             }
         }

@@ -200,8 +200,9 @@ fn carry_out(
         // A run that did not end by itself is not judged, and costs nothing more.
         (Some(_) | None, _, _) => None,
     };
-    if let Some(asked) = &asked {
-        asked.wait(&signals);
+    let interrupted = asked.as_ref().and_then(|asked| asked.wait(&signals));
+    if let Some(signal) = interrupted {
+        events.emit(&Event::Interrupted { signal });
     }
     if let Some(serving) = serving {
         seen.egress = serving.finish();
@@ -217,7 +218,7 @@ fn carry_out(
         }
         keep_model_requests(&seen.egress, journal);
     }
-    Ok(CommandOutcome::Ended(ending))
+    Ok(CommandOutcome::Ended(interrupted.map_or(ending, Ending::Stopped)))
 }
 
 /// The files that the egress services write to.

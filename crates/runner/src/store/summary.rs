@@ -79,9 +79,9 @@ impl Concluding<'_> {
 }
 
 fn observed(run: &Run) -> Vec<&Observation> {
-    let seen = run.events.iter().filter_map(|record| match record.event.known() {
-        Some(Event::Seen { what }) => Some(&**what),
-        _ => None,
+    let seen = run.events.iter().filter_map(|record| {
+        let Some(Event::Seen { what }) = record.event.known() else { return None };
+        Some(&**what)
     });
     seen.collect()
 }

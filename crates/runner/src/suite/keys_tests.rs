@@ -31,7 +31,7 @@ const SCENARIO_KEYS: [(&str, Does); 15] = [
     ("baseline", Refuse("baseline: desktop-1.2.3", "`baseline: desktop-1.2.3`")),
     ("session", Change("", "session: other.yaml")),
     ("fidelity", Change("", "fidelity: protocol")),
-    ("execution", Refuse("execution: cloud-describe", "`cloud-describe`")),
+    ("execution", Refuse("execution: cloud-describe", "`execution: cloud-describe`")),
     ("lane", Refuse("lane: remote\nassert: [{file_absent: outputs/a}]", "`lane: remote`")),
     ("prompt", Change("prompt: go", "prompt: stop")),
     ("timeout_ms", Change("", "timeout_ms: 5000")),

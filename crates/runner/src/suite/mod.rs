@@ -260,10 +260,10 @@ impl Trial {
         let (run, evidence) = evidence(&directory, self.scenario.lane)?;
         let judgement = self.checks.judge(&evidence);
         let plan = planned.compiled.plan;
-        let mut tried = Tried { judgement, run, directory, plan, report, facts, notice, subject };
+        let tried = Tried { judgement, run, directory, plan, report, facts, notice, subject };
         // A replay is judged further: it may be stale, or have drifted.
         if verb != RunVerb::Replay {
-            tried.conclude(environment);
+            tried.conclude(environment)?;
         }
         Ok(tried)
     }

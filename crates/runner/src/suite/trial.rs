@@ -228,7 +228,10 @@ pub(super) fn own_failure(report: &Report, directory: &AbsPath) -> Result<(), Tr
 
 impl Tried {
     /// Writes what was judged to the run's directory, and seals it. A chat is not judged.
-    pub(crate) fn conclude(&mut self, environment: &HostEnvironment) {
+    ///
+    /// # Errors
+    /// If it cannot be written: a verdict without its record is not given.
+    pub(crate) fn conclude(&self, environment: &HostEnvironment) -> Result<(), TrialError> {
         let Judgement { conclusion, checks, signals } = self.judgement.clone();
         let verdict = RunVerdict { conclusion, exit_code: conclusion.exit().code(), checks, signals };
         let concluding = Concluding {
@@ -238,7 +241,9 @@ impl Tried {
             redact: &self.report.redact,
             state: &environment.state,
         };
-        let concluded = concluding.conclude_read(&self.run);
-        self.report.record_errors.extend(concluded.err().map(|error| with_causes(&error)));
+        concluding.conclude_read(&self.run).map_err(|error| TrialError::Unrecorded {
+            directory: self.directory.clone(),
+            why: with_causes(&error),
+        })
     }
 }

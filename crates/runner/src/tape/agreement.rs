@@ -7,8 +7,8 @@ use super::{Normaliser, Private, Tape};
 use crate::store::journal::MODEL_LOG;
 use crate::suite::{Trial, kept_of_a_file};
 use belljar_contract::{
-    BackendKind, CallId, Completeness, EgressLogState, Event, Evidence, FileKind, FilesSeen, ModelEvidence,
-    ModelExchange, ModelItem, Observation, Run, RunStatus, ServedBlock,
+    CallId, Completeness, EgressLogState, Event, Evidence, FileKind, FilesSeen, ModelEvidence, ModelExchange,
+    ModelItem, Observation, Run, RunStatus, ServedBlock,
 };
 use belljar_session::decider::{Decider, Decision, Scripted};
 use belljar_session::{Answer, AnswerValue, By, Question};
@@ -49,7 +49,7 @@ fn record(run: &Run) -> Option<String> {
     }
     let has = |is_it: fn(&Event) -> bool| events().any(is_it);
     let exited = matches!(last, Some(RunStatus::Exited { code: _ }));
-    let sealed = run.head.backend == BackendKind::Bwrap;
+    let sealed = run.head.backend.isolates();
     let logged = run.head.versions.contains_key(MODEL_LOG);
     let expected = [
         (has(|event| matches!(event, Event::RunStarted { .. })), "the start of the run"),

@@ -38,7 +38,16 @@ impl Recorded {
         (target, failing): (&AbsPath, Failing),
     ) -> Result<Self, MakeError> {
         let (result, conclusion) = (tried.result(trial), tried.judgement.conclusion);
-        let wanted = conclusion == Conclusion::Passed || failing == Failing::Recorded;
+        let wanted = match conclusion {
+            Conclusion::Passed => true,
+            // What it left is not complete, whatever the user wants.
+            Conclusion::Interrupted => false,
+            Conclusion::Failed
+            | Conclusion::Unverified
+            | Conclusion::AgentFailed
+            | Conclusion::BudgetReached
+            | Conclusion::Drifted => failing == Failing::Recorded,
+        };
         let tape = wanted.then(|| make(trial, &tried, normalisers, target)).transpose()?;
         let answered_by = tried.answered_by();
         let taped = tried.report.taped.and_then(Result::ok).unwrap_or_default();

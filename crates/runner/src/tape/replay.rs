@@ -230,7 +230,7 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     if let Some(run) = drifted(&report, &tried.judgement, on_drift) {
         judge_drifted(&mut tried.judgement, run);
     }
-    tried.conclude(environment);
+    tried.conclude(environment)?;
     Ok(Replayed { tried, report, changed, tape: tape.directory().clone() })
 }
 

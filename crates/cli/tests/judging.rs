@@ -7,7 +7,7 @@ use belljar_testkit::require;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -159,11 +159,8 @@ fn the_judge_is_paid_by_the_gateway_and_counted_apart() {
     assert!(log.matches(r#""way":"model""#).count() >= 2 && !log.contains(KEY), "{log}");
 }
 
-/// An interrupt does not wait for the judge, and nothing passes for it.
-#[test]
-fn an_interrupt_ends_the_wait_for_a_judge() {
-    require!(Agent, Bwrap);
-    let stage = stage(SCENARIO, &[]);
+/// Starts belljar and interrupts it while the judge is asked.
+fn interrupted(stage: &Stage, arguments: &[&str]) -> Output {
     let (asked, is_asked) = channel();
     let (held, release) = channel::<()>();
     let port = serve(move |_, body| {
@@ -175,7 +172,7 @@ fn an_interrupt_ends_the_wait_for_a_judge() {
         let delta = r#"{"type":"text_delta","text":"Hello to you."}"#;
         streamed(r#"{"type":"text","text":""}"#, delta, "end_turn")
     });
-    let mut command = with_agent(&stage, &["test", "--json", "a.yaml"]);
+    let mut command = with_agent(stage, arguments);
     command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     is_asked.recv_timeout(DEADLINE).unwrap();
@@ -184,7 +181,24 @@ fn an_interrupt_ends_the_wait_for_a_judge() {
     let found = child.wait_with_output().unwrap();
     assert!(since.elapsed() < DEADLINE, "it waited for the judge");
     drop(held);
-    assert!(!matches!(found.status.code(), Some(0 | 1)), "{found:?}");
+    found
+}
+
+/// An interrupt does not wait for the judge, nothing passes for it, and nothing more is started or recorded.
+#[test]
+fn an_interrupt_ends_the_wait_for_a_judge() {
+    require!(Agent, Bwrap);
+    let stage = stage(SCENARIO, &[]);
+    stage.write("project/b.yaml", SCENARIO);
+    let found = interrupted(&stage, &["test", "--json", "a.yaml"]);
+    assert_eq!(found.status.code(), Some(130), "{found:?}");
     let text = String::from_utf8_lossy(&found.stdout);
     assert!(text.contains("the judge gave no answer: the model's gateway has ended"), "{text}");
+    let found = interrupted(&stage, &["record", "--json", "--allow-failing", "a.yaml", "b.yaml"]);
+    assert_eq!(found.status.code(), Some(130), "{found:?}");
+    let envelope: Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!(envelope["data"]["not_started"], json!(1), "{envelope:#}");
+    for tape in ["a.tape", "b.tape"] {
+        assert!(!stage.path("project").join(tape).exists(), "{tape} was recorded");
+    }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -313,4 +314,24 @@ fn a_scenario_whose_name_is_not_text_finds_its_script() {
     let mut command = stage.command(&["test", "--scripted"]);
     let found = stage.finish(command.arg(Path::new(&name(".yaml"))).env("PATH", agent_path()));
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+}
+
+/// Without its seal a record could be changed and nobody would notice.
+#[test]
+fn a_run_whose_record_cannot_be_sealed_is_not_green() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    scenario(&stage, "a", "assert: [{transcript_contains: All done}]\n", &commands(&[]));
+    let run = |arguments: &[&str]| {
+        let mut command = stage.command(arguments);
+        stage.finish(command.env("PATH", agent_path()))
+    };
+    assert_eq!(run(&["test", "--scripted", "a.yaml"]).status.code(), Some(0));
+    let key = stage.path("home/.local/state/belljar/digest.key");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    for arguments in [&["test", "--scripted", "a.yaml"][..], &["test", "--json", "--scripted", "a.yaml"]] {
+        let found = run(arguments);
+        assert_eq!(found.status.code(), Some(125), "{found:?}");
+        assert!(format!("{}{}", found.stdout, found.stderr).contains("digest.key"), "{found:?}");
+    }
 }

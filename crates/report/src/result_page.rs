@@ -61,7 +61,7 @@ pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style:
 pub fn render_summary(suite: &SuiteResults, style: Style) -> String {
     let SuiteResults { results, passed, failed, not_started, interrupted } = suite;
     let mut text = if *interrupted { "interrupted: ".to_owned() } else { String::new() };
-    text.push_str(&format!("{passed} passed, {failed} not"));
+    text.push_str(&format!("{passed} passed, {failed} failed"));
     if *not_started > 0 {
         text.push_str(&format!(", {not_started} not started"));
     }

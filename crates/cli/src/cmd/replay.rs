@@ -132,7 +132,7 @@ fn run(args: &ReplayArgs, environment: &HostEnvironment, output: &Output) -> Res
             "interrupted": was_interrupted, "not_started": not_started});
         output.envelope(&Envelope::new("replay", exit, data));
     } else if tapes.len() > 1 {
-        output.say(&format!("{passed} replayed, {} not\n", rows.len() - passed));
+        output.say(&format!("{passed} passed, {} failed\n", rows.len() - passed));
         say_interrupted(was_interrupted, not_started, output);
     }
     Ok(exit)

@@ -11,8 +11,9 @@ use belljar_sandbox::{MachineFacts, SourceIdentity, held_limits, look_around};
 use belljar_sys::mounts::try_identity;
 use std::collections::BTreeMap;
 
-/// The facts that a launch depends on. They are gathered before the user agrees to the plan: a source of a mount that is
-/// replaced afterwards is refused.
+/// The facts that a launch depends on. `exec`, `run` and `shell` gather them before the user agrees to the plan: a source
+/// of a mount that is replaced afterwards is refused. A trial gathers them when its stage exists: the user agreed to the
+/// suite's files before, and the mounts are belljar's own copies of them.
 #[derive(Debug)]
 pub struct LaunchFacts {
     /// The capabilities of this machine for the plan.

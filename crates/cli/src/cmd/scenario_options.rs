@@ -13,14 +13,12 @@ use belljar_report::Detail;
 use belljar_runner::suite::{
     Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, InTurn, Keep,
     LoadError, ModelWish, Person, Trial, TrialRequest, Tried, Untracked, load_policy, load_scenario,
-    run_in_turn,
+    run_in_turn, script_beside,
 };
 use belljar_runner::tape::Taping;
 use belljar_runner::{HostEnvironment, Model, Then, answer_rule};
 use serde_json::{Value, json};
-use std::ffi::OsStr;
 use std::io::IsTerminal;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Options of every verb that runs a trial.
@@ -255,17 +253,6 @@ pub fn limit_time(trial: &mut Trial, time: Option<TimeSpan>) {
     if let Some(time) = time {
         trial.scenario.timeout = Some(time.duration());
     }
-}
-
-/// The script beside a scenario.
-fn script_beside(file: &AbsPath) -> AbsPath {
-    let name = file.file_name().map(OsStr::as_bytes).unwrap_or_default();
-    let stem = [b".yaml".as_slice(), b".yml"].iter().find_map(|ending| name.strip_suffix(*ending));
-    let mut script = stem.unwrap_or(name).to_vec();
-    script.extend(b".script.json");
-    let directory = file.parent().unwrap_or_else(|| file.clone());
-    // Never with a NUL byte: the file's own name has none.
-    directory.join(OsStr::from_bytes(&script)).unwrap_or(directory)
 }
 
 /// A script that the suite names. Of one beyond the suite no fault quotes the text.

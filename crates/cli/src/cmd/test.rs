@@ -139,11 +139,10 @@ fn together(
         name: name.clone(),
         arguments: worker(args, file, agreed.get(file).copied()),
     });
-    let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let request = SuiteRequest {
         program: env::own()?.as_path().to_owned(),
         jobs: jobs.collect(),
-        at_once: args.jobs.unwrap_or(processors * 2),
+        at_once: args.jobs,
         fail_fast: args.fail_fast,
     };
     let mut display = Display {

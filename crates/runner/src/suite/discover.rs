@@ -2,7 +2,9 @@
 
 use crate::environment::HostEnvironment;
 use belljar_contract::AbsPath;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 
 /// The greatest depth of the search below a directory.
 const DEEPEST: u32 = 8;
@@ -63,4 +65,16 @@ fn below(directory: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {
             }
         }
     }
+}
+
+/// The script beside a scenario.
+#[must_use]
+pub fn script_beside(file: &AbsPath) -> AbsPath {
+    let name = file.file_name().map(OsStr::as_bytes).unwrap_or_default();
+    let stem = [b".yaml".as_slice(), b".yml"].iter().find_map(|ending| name.strip_suffix(*ending));
+    let mut script = stem.unwrap_or(name).to_vec();
+    script.extend(b".script.json");
+    let directory = file.parent().unwrap_or_else(|| file.clone());
+    // Never with a NUL byte: the file's own name has none.
+    directory.join(OsStr::from_bytes(&script)).unwrap_or(directory)
 }

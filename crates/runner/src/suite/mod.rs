@@ -49,7 +49,7 @@ pub use deciders::{
     CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
     ModelDecider, ModelWish, OpenGate, Person, leave_answer,
 };
-pub use discover::{DiscoverError, scenario_files};
+pub use discover::{DiscoverError, scenario_files, script_beside};
 pub use evidence::evidence;
 pub(crate) use evidence::evidence_of;
 pub use files::FilesWatch;

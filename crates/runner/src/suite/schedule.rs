@@ -36,8 +36,8 @@ pub struct SuiteRequest {
     pub program: PathBuf,
     /// The trials, in the order in which they are started.
     pub jobs: Vec<Job>,
-    /// The number of concurrent trials.
-    pub at_once: usize,
+    /// The number of concurrent trials; twice the processors if `None`.
+    pub at_once: Option<usize>,
     /// Whether a trial that does not pass prevents the remaining ones from starting.
     pub fail_fast: bool,
 }
@@ -120,13 +120,15 @@ struct Worker {
 pub fn run_suite(request: &SuiteRequest, report: &mut dyn FnMut(SuiteNews)) -> Result<SuiteEnd, SuiteError> {
     let (sender, messages) = channel();
     watch_signals(&sender)?;
+    let twice = || std::thread::available_parallelism().map_or(2, std::num::NonZero::get) * 2;
+    let at_once = request.at_once.unwrap_or_else(twice).max(1);
     let mut waiting = request.jobs.iter().enumerate();
     let mut running: BTreeMap<usize, Worker> = BTreeMap::new();
     let mut begun = 0;
     let mut open = true;
     let mut interrupted = false;
     loop {
-        while open && running.len() < request.at_once.max(1) {
+        while open && running.len() < at_once {
             let Some((job, wanted)) = waiting.next() else { break };
             running.insert(job, start(request, job, wanted, &sender)?);
             begun += 1;

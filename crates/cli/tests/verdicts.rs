@@ -316,7 +316,7 @@ fn a_scenario_whose_name_is_not_text_finds_its_script() {
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
 }
 
-/// Without its seal a record could be changed and nobody would notice.
+/// A change to a record without a seal could not be noticed.
 #[test]
 fn a_run_whose_record_cannot_be_sealed_is_not_green() {
     require!(Agent, Bwrap);

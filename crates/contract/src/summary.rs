@@ -71,7 +71,7 @@ pub struct RunSummary {
     pub format: u32,
     pub run: RunId,
     pub verb: RunVerb,
-    /// The scenario's name, or the agent's where there is no scenario.
+    /// The scenario's name, or the agent's for a run without a scenario.
     pub subject: String,
     pub agent: AgentName,
     /// Milliseconds since 1970.

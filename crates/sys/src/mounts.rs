@@ -64,7 +64,7 @@ pub fn identity(path: &Path) -> Result<Identity, MountError> {
     try_identity(path).map_err(|cause| MountError::Identify { path: path.to_owned(), cause })
 }
 
-/// The same, with the kernel's answer alone where there is no identity.
+/// The same, with the kernel's error if the file has no identity.
 ///
 /// # Errors
 /// Fails if the file does not exist, or a directory above it may not be searched.

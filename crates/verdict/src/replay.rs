@@ -53,7 +53,7 @@ pub fn judge_drifted(judgement: &mut Judgement, run: DriftedRun) {
     match run {
         DriftedRun::WentOn => {}
         DriftedRun::Ended => {
-            // The refused request ended the conversation: that is no failure of the agent.
+            // The refused request ended the conversation. The agent did not fail.
             let own = [AGENT, TRANSPORT, USAGE, UNANSWERED, "stalled", "ended_with_question"];
             judgement.signals.retain(|signal| !own.contains(&signal.code.as_str()));
             for check in &mut judgement.checks {

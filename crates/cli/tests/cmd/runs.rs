@@ -178,7 +178,7 @@ fn a_secret_in_a_scenario_is_in_no_file_of_the_run() {
         .write("project/scenarios/secret.script.json", script(&[json!({"text": format!("It is {VALUE}.")})]));
     let mut command = stage.command(&["test", "--yes", "--json", "--scripted", "scenarios/secret.yaml"]);
     let found = stage.finish(command.env("PATH", agent_path()).env("TOKEN", VALUE));
-    assert_eq!(found.status.code(), Some(1), "the record that is judged does not have it: {found:?}");
+    assert_eq!(found.status.code(), Some(3), "the record that is judged does not have it: {found:?}");
     let row = &rows(&stage, &[])[0];
     let directory = Path::new(row["directory"].as_str().unwrap());
     assert!(name(directory).contains("-about-redacted-"), "{row:#}");
@@ -284,11 +284,14 @@ fn a_run_is_named_by_the_beginning_of_its_id() {
         for unknown in ["nothing", "../../../etc", "zz"] {
             let found = stage.run(&[verb, unknown]);
             assert_eq!(found.status.code(), Some(2), "{found:?}");
-            assert!(found.stderr.contains("there is no run `"), "{found:?}");
+            assert!(found.stderr.contains("no run is called `"), "{found:?}");
         }
         let envelope = stage.json(&[verb, "zz", "--json"]);
         assert_eq!(envelope["exit_code"], 2, "{envelope:#}");
-        assert!(envelope["error"]["message"].as_str().unwrap().contains("no run `zz`"), "{envelope:#}");
+        assert!(
+            envelope["error"]["message"].as_str().unwrap().contains("no run is called `zz`"),
+            "{envelope:#}"
+        );
     }
     let last = stage.json(&["trace", "last", "--json"]);
     assert!(last["data"]["directory"].as_str().unwrap().contains("000003-copy-"), "{last:#}");

@@ -59,7 +59,7 @@ impl Scalar for HostPattern {
                     fault.help(format!("write `{}`: the host, without scheme and path", shown(host)))
                 }
                 None if matches!(error, HostPatternError::Wildcard) && text == "*" => {
-                    fault.help("there is no rule that opens everything; name the hosts")
+                    fault.help("one rule cannot open everything; name the hosts")
                 }
                 None => fault,
             }

@@ -91,7 +91,7 @@ pub(crate) struct EgressEnd {
     /// Destinations that rules would have to allow, in learning mode.
     pub needed: BTreeSet<Destination>,
     pub usage: Option<UsageTotals>,
-    /// The usage that the model's answers report, whoever answers.
+    /// The usage that the answers report: those of the provider, of a script or of a tape.
     pub counted: Option<UsageTotals>,
     /// The cost, in millionths of a US dollar.
     pub cost_micros: Option<u64>,

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Why no plan could be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanningError {
-    /// There is no manifest, and the command needs one.
+    /// The command needs a manifest, and none was found.
     #[error("no manifest was found")]
     NoManifest {
         /// The paths that were tried.

@@ -22,7 +22,7 @@ pub enum FindRunError {
     /// The runs cannot be listed.
     #[error(transparent)]
     List(#[from] ReadError),
-    #[error("there is no run `{wanted}`")]
+    #[error("no run is called `{wanted}`")]
     NoRun {
         wanted: String,
         /// The directory that was searched, as the user would write it.

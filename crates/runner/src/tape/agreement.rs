@@ -19,9 +19,9 @@ const REDACTED: &str = "[redacted:";
 
 /// Why the parts of a tape cannot all be what was recorded, if that is so.
 pub(super) fn disagreement(tape: &Tape, read: &ReadTape) -> Option<String> {
-    let ReadTape { evidence, run, misquoted, mismatch: _, decided } = read;
+    let ReadTape { evidence, flaw, misquoted, mismatch: _, decided } = read;
     let quoted = |line| format!("frames.jsonl:{line}: the agent repeats otherwise what it was sent");
-    record(run)
+    flaw.clone()
         .or_else(|| egress(evidence))
         .or_else(|| artifacts(tape, evidence.files.as_ref()))
         .or_else(|| requests(&evidence.model))
@@ -29,8 +29,8 @@ pub(super) fn disagreement(tape: &Tape, read: &ReadTape) -> Option<String> {
         .or_else(|| misquoted.map(quoted))
 }
 
-/// The record is complete, and the run ended as its parts say.
-fn record(run: &Run) -> Option<String> {
+/// Why the record is not complete, or the run did not end as its parts say.
+pub(super) fn record_flaw(run: &Run) -> Option<String> {
     match &run.completeness {
         Completeness::Complete => {}
         Completeness::Tampered { line } => {

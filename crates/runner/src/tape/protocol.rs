@@ -10,11 +10,11 @@ pub(super) use again::{Again, AgainEnded, Answered};
 pub(super) use frames::{Line, Said};
 
 use super::Tape;
-use super::agreement::disagreement;
+use super::agreement::{disagreement, record_flaw};
 use super::consistency::model_evidence;
 use crate::suite::{Trial, evidence_of};
 use belljar_contract::{
-    ConversationEnd, Deadline, Event, Evidence, Judgement, Lane, LimitKind, Observation, Run, Seen,
+    ConversationEnd, Deadline, Event, Evidence, Judgement, Lane, LimitKind, Observation, Seen,
 };
 use belljar_record::ReadError;
 use belljar_session::{Answer, Harnesses, MachineConfig, Question, SkillPlace};
@@ -70,7 +70,8 @@ pub struct Mismatch {
 /// A recorded conversation that was replayed but not judged.
 pub(super) struct ReadTape {
     pub evidence: Evidence,
-    pub run: Run,
+    /// Why the record is not complete, or does not end as its parts say.
+    pub flaw: Option<String>,
     /// The line of a frame in which the agent repeats a message or an answer otherwise than it was sent.
     pub misquoted: Option<usize>,
     pub mismatch: Option<Mismatch>,
@@ -85,7 +86,7 @@ pub(super) struct ReadTape {
 pub fn replay(tape: &Arc<Tape>, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     let read = read(tape, trial.scenario.lane)?;
     let disagreement = disagreement(tape, &read);
-    let ReadTape { evidence, run: _, misquoted: _, mismatch, decided } = read;
+    let ReadTape { evidence, flaw: _, misquoted: _, mismatch, decided } = read;
     let mut judgement = trial.checks.judge(&evidence);
     judge_contradicting(&mut judgement, disagreement);
     Ok(ReadAgain { judgement, observations: evidence.seen.len(), evidence, mismatch, decided })
@@ -99,7 +100,8 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
         .events
         .iter()
         .any(|record| matches!(record.event.known(), Some(Event::LimitReached { limit: LimitKind::Time })));
-    let mut found = evidence_of(&reader, run.clone(), lane);
+    let flaw = record_flaw(&run);
+    let mut found = evidence_of(&reader, run, lane);
     let recorded_end = found.end.clone().ok_or(ProtocolError::Missing { what: "end of the conversation" })?;
     let lines = frames(tape)?;
     found.model = model_evidence(tape, &lines);
@@ -133,7 +135,7 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     });
     found.seen = fresh.collect();
     found.end = end;
-    Ok(ReadTape { evidence: found, run, misquoted, mismatch, decided })
+    Ok(ReadTape { evidence: found, flaw, misquoted, mismatch, decided })
 }
 
 fn mismatch(

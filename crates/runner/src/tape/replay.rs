@@ -112,12 +112,13 @@ impl Scenarios {
         how: Rejudging<'_>,
     ) -> Option<Arc<PresentFiles>> {
         let file = trial.file.as_ref()?;
-        let mut known = self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known.get(file) {
+        let known = || self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known().get(file) {
             return Some(Arc::clone(known));
         }
+        // Without the lock, so that the other processors go on.
         let read = Arc::new(PresentFiles::read(file, environment, &|wishes| (how.permit)(wishes)));
-        known.insert(file.clone(), Arc::clone(&read));
+        known().insert(file.clone(), Arc::clone(&read));
         Some(read)
     }
 

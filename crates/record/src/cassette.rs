@@ -91,6 +91,8 @@ pub struct Cassette {
     pub format: u64,
     /// The scenario at the time of the recording.
     pub scenario: Map<String, Value>,
+    /// The file that the scenario was read from, as the recorder names it.
+    pub source: Option<String>,
     /// The frames that the agent sent.
     pub events: Vec<Value>,
     /// The frames that were sent to the agent; `None` if they were not kept.
@@ -172,6 +174,7 @@ impl Cassette {
         Ok(Self {
             format: found,
             scenario,
+            source: source(&value),
             events,
             sent,
             files: files(&value)?.filter(|files| !files.is_empty()),
@@ -179,6 +182,12 @@ impl Cassette {
             before: before(&value)?,
         })
     }
+}
+
+/// The name of the scenario's file: a text, or the member `path` of an object.
+fn source(value: &Value) -> Option<String> {
+    let found = member(value, "scenarioSource")?;
+    found.as_str().or_else(|| found.get("path")?.as_str()).map(str::to_owned)
 }
 
 fn wrong(member: impl Into<String>, why: impl Into<String>) -> CassetteFault {

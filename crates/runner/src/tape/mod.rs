@@ -6,6 +6,7 @@
 mod agreement;
 mod answers;
 pub mod cassette;
+mod cassette_source;
 mod checked;
 mod compare;
 mod consistency;

@@ -1,6 +1,7 @@
 //! Judging recordings again by reading their conversations. No agent runs.
 
 use super::cassette;
+use super::cassette_source;
 use super::consistency::wrongly_answered;
 use super::protocol::{self, ReadAgain};
 use super::replay::{ReplayError, Scenarios, open_cassette, sentences};
@@ -56,12 +57,12 @@ pub fn rejudge(
     scenarios: &Scenarios,
     how: Rejudging<'_>,
 ) -> Result<Rejudged, ReplayError> {
-    let mut changed = Vec::new();
-    let (trial, mut found, cassette) = if path.as_path().is_file() {
+    let (trial, mut found, cassette, changed) = if path.as_path().is_file() {
         let cassette = open_cassette(path, environment)?;
         let trial = Arc::new(cassette::scenario(&cassette, (path, &environment.shown(path)))?);
         let found = cassette::replay(&cassette, &trial).map_err(ReplayError::CassetteProtocol)?;
-        (trial, found, Some(cassette.format))
+        let changed = cassette_source::changed(&cassette, (path, &trial), environment);
+        (trial, found, Some(cassette.format), changed)
     } else {
         // The files that the scenario names are not needed to judge it.
         let load = |file: &AbsPath| Ok::<_, ReplayError>(load_scenario_alone(environment, file)?);
@@ -70,8 +71,8 @@ pub fn rejudge(
         let mut found = protocol::replay(&tape, &trial)?;
         judge_contradicting(&mut found.judgement, wrongly_answered(&tape, &trial, &found.decided));
         let present = scenarios.present(&trial, environment, how);
-        changed = present.map(|present| present.changed_since(&tape.head)).unwrap_or_default();
-        (trial, found, None)
+        let changed = present.map(|present| present.changed_since(&tape.head)).unwrap_or_default();
+        (trial, found, None, changed)
     };
     judge_stale(&mut found.judgement, sentences(&changed), how.stale);
     if found.mismatch.is_some() {

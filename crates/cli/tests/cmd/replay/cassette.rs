@@ -6,6 +6,23 @@ use belljar_contract::Digest;
 use serde_json::{Value, json};
 use std::fs;
 
+/// The file that the cassette was recorded from.
+const SCENARIO: &str = "\
+# As it was recorded.
+name: report
+prompt: Report
+answers:
+  - when_question: which format
+    choose: JSON
+  - when_tool: Write
+    decide: allow
+assert:
+  - transcript_contains: all done
+  - gate_answers_delivered: true
+  - gate_answer_count_min: 1
+  - artifact_json: {artifact: outputs/report.json, path: rows, equals: 3}
+";
+
 const REPORT: &str = "{\"rows\": 3, \"title\": \"Costs\"}\n";
 
 fn lines(frames: &[Value]) -> Value {
@@ -60,7 +77,7 @@ fn cassette() -> Value {
         reply("r2", json!({"behavior": "allow", "updatedInput": write})),
     ];
     json!({
-        "$schema": "x", "generator": "x", "cassetteVersion": 12, "effectiveFidelity": "container",
+        "$schema": "x", "generator": "x", "cassetteVersion": 12, "scenarioSource": "scenarios/report.yaml", "effectiveFidelity": "container",
         "scenario": {
             "name": "report", "prompt": "Report",
             "answers": [{"when_question": "which format", "choose": "JSON"}, {"when_tool": "Write", "decide": "allow"}],
@@ -80,8 +97,14 @@ fn cassette() -> Value {
 
 fn replay(cassette: &Value, more: &[&str]) -> (Option<i32>, Value) {
     let stage = Stage::new();
-    stage.write("project/report.json", cassette.to_string());
-    let args = [&["replay", "--json", "--protocol", "report.json"], more].concat();
+    stage.write("project/SKILL.md", "");
+    stage.write("project/scenarios/report.yaml", SCENARIO);
+    replay_on(&stage, cassette, more)
+}
+
+fn replay_on(stage: &Stage, cassette: &Value, more: &[&str]) -> (Option<i32>, Value) {
+    stage.write("project/recorded/report.json", cassette.to_string());
+    let args = [&["replay", "--json", "--protocol", "recorded/report.json"], more].concat();
     let found = stage.finish(stage.command(&args).env("PATH", "/nonexistent"));
     let whole: Value = serde_json::from_str(&found.stdout).unwrap();
     let row = &whole["data"]["results"][0];
@@ -99,6 +122,78 @@ fn a_whole_one_passes_on_its_evidence() {
     assert_eq!((status, &row["signals"]), (Some(0), &json!([])), "{row:#}");
     assert_eq!(outcomes(&row), ["pass"; 4], "{row:#}");
     assert!(row["checks"].as_array().unwrap().iter().all(|check| check["evidence"] != json!([])), "{row:#}");
+}
+
+#[test]
+fn one_whose_frozen_scenario_lost_a_check_or_has_another_is_never_green() {
+    let mut changed = Vec::new();
+    for (key, other) in [
+        ("assert", json!({"transcript_contains": "all"})),
+        ("answers", json!({"when_question": "which format", "choose": "J.*"})),
+    ] {
+        for at in 0..cassette()["scenario"][key].as_array().unwrap().len() {
+            let mut one = cassette();
+            let gone = one["scenario"][key].as_array_mut().unwrap().remove(at);
+            changed.push((one.clone(), format!("without {gone}")));
+            one["scenario"][key].as_array_mut().unwrap().insert(at, other.clone());
+            changed.push((one, format!("{other} for {gone}")));
+        }
+    }
+    let mut one = cassette();
+    one["scenario"]["assert"] = json!([]);
+    changed.push((one, "without checks".to_owned()));
+    let mut one = cassette();
+    one["scenario"]["assert"].as_array_mut().unwrap().swap(0, 1);
+    changed.push((one, "in another order".to_owned()));
+    let mut one = cassette();
+    one["scenario"]["prompt"] = json!("Report all");
+    changed.push((one, "another prompt".to_owned()));
+    for (one, what) in &changed {
+        let (status, row) = replay(one, &[]);
+        // Without a rule for a tool, its permission fails as well.
+        let failed = row["signals"].to_string().contains("permissive_auto_allow");
+        assert_eq!(status, Some(if failed { 1 } else { 3 }), "{what}: {row:#}");
+        assert_eq!(row["changed"][0]["cause"], "scenario", "{what}: {row:#}");
+    }
+    let (_, row) = replay(&changed[0].0, &[]);
+    let what = "`assert` has {\"transcript_contains\":\"all done\"} only in the scenario's file";
+    assert_eq!(row["changed"][0]["what"], what, "{row:#}");
+    assert_eq!(replay(&changed[0].0, &["--allow-stale"]).0, Some(0), "as it is");
+}
+
+#[test]
+fn one_without_a_scenario_file_to_compare_with_is_not_verified() {
+    let unnamed = || {
+        let mut one = cassette();
+        one.as_object_mut().unwrap().remove("scenarioSource");
+        one
+    };
+    let named = |path: &str| {
+        let mut one = cassette();
+        one["scenarioSource"] = json!(path);
+        one
+    };
+    let stage = Stage::new();
+    stage.write("project/SKILL.md", "");
+    stage.write("project/scenarios/report.yaml", SCENARIO);
+    stage.write("report.yaml", SCENARIO);
+    stage.link("project/scenarios/away.yaml", "../../report.yaml");
+    let beyond = stage.path("report.yaml").display().to_string();
+    for (one, why) in [
+        (unnamed(), "does not name the file"),
+        (named("scenarios/other.yaml"), "is not found in the suite"),
+        (named("../../report.yaml"), "is not found in the suite"),
+        (named("scenarios/away.yaml"), "is not found in the suite"),
+        (named(&beyond), "is not found in the suite"),
+        (named("SKILL.md"), "is not valid"),
+    ] {
+        let (status, row) = replay_on(&stage, &one, &[]);
+        assert_eq!(status, Some(3), "{why}: {row:#}");
+        assert!(row["changed"].to_string().contains(why), "{why}: {row:#}");
+        assert_eq!(replay_on(&stage, &one, &["--allow-stale"]).0, Some(0), "{why}");
+    }
+    let shown = stage.run(&["replay", "--protocol", "recorded/report.json"]);
+    assert!(shown.stderr.contains("--allow-stale judges the cassette"), "{}", shown.stderr);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A model that answers in the user's place: on the run's own script, and by its own gateway.
 
-use crate::cmd::{tried, tried_json};
+use crate::cmd::{agent_path, tried, tried_json};
 use crate::faults::{command, turns, with_agent};
 use crate::services::{plain, serve};
 use crate::stage::Stage;
@@ -193,4 +193,83 @@ fn a_test_has_nobody_to_prompt() {
     ] {
         assert_eq!(stage.run(args).status.code(), Some(2), "{args:?}");
     }
+}
+
+/// The options that a run prints at its end answer the same questions in the next one, through a real shell.
+#[test]
+fn given_answers_are_lines_to_paste() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let yaml = "prompt: go\nassert: [{tool_result_contains: '\"Is a=b, or it\\'s $HOME?\"=\"Red\"'}]\n";
+    scenario(&stage, &yaml.replace("\\'", "''"), &played(&[question("Is a=b, or it's $HOME?", false)], &[]));
+    let found = tried(&stage, &["test", "--scripted", "a.yaml", "--on-unanswered", "first"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let option = found.stderr.lines().map(str::trim).find(|line| line.starts_with("--answer ")).unwrap();
+    assert!(found.stderr.contains("- when_question: "), "{}", found.stderr);
+    let open = tried(&stage, &["test", "--scripted", "a.yaml"]);
+    assert_eq!(open.status.code(), Some(1), "no one answers: {}", open.stderr);
+    let line = format!("exec \"$0\" test --scripted --json a.yaml {option}");
+    let template = command(&stage, &[]);
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.args(["-c", &line]).arg(template.get_program()).env_clear();
+    shell.current_dir(template.get_current_dir().unwrap());
+    shell.envs(template.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell.env("PATH", agent_path());
+    let pasted = stage.finish(&mut shell);
+    assert_eq!(pasted.status.code(), Some(0), "{}{}", pasted.stdout, pasted.stderr);
+    assert!(!pasted.stdout.contains("non_deterministic"), "{}", pasted.stdout);
+}
+
+#[test]
+fn asking_needs_a_terminal_and_one_run() {
+    let stage = Stage::new();
+    stage.write("project/a.yaml", "prompt: go\n");
+    let found = stage.run(&["test", "a.yaml", "--on-unanswered", "ask"]);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+    assert!(found.stderr.contains("needs a terminal"), "{}", found.stderr);
+    let found = stage.run(&["test", "a.yaml", "--repeat", "2", "--on-unanswered", "ask"]);
+    assert!(found.stderr.contains("several runs at once"), "{}", found.stderr);
+    assert!(!stage.path("home/.local").exists(), "nothing was made");
+    for args in [&["--on-unanswered", "ask", "--first"][..], &["--allow-tool", ""], &["--on-unanswered", "x"]]
+    {
+        assert_eq!(stage.run(&[&["test", "a.yaml"], args].concat()).status.code(), Some(2), "{args:?}");
+    }
+}
+
+/// A tool that no rule names fails the run; the line that is printed makes it pass, and a denial wins.
+#[test]
+fn the_command_line_decides_about_tools() {
+    require!(Bwrap, Python);
+    let stage = with_agent(
+        "greet(); take(); ask()\nanswer = heard()['response']['response']\n\
+         text(answer['behavior'] + ': All done.'); result(); idle()\nwhile heard() is not None: pass",
+    );
+    for (more, expected, status) in [
+        (&[][..], "allow: All done.", 1),
+        (&["--allow-tool", "Bash"], "allow: All done.", 0),
+        (&["--allow-tool", "Bash", "--deny-tool", "Bash"], "deny: All done.", 0),
+    ] {
+        let yaml = format!("prompt: go\nassert: [{{transcript_contains: '{expected}'}}]\n");
+        scenario(&stage, &yaml, &json!({"version": 1, "turns": turns(&[expected])}).to_string());
+        let args = [&["test", "--scripted", "a.yaml"], more].concat();
+        let found = stage.finish(&mut command(&stage, &args));
+        assert_eq!(found.status.code(), Some(status), "{more:?} {}", found.stderr);
+        assert_eq!(found.stderr.contains("--allow-tool Bash"), more.is_empty(), "{}", found.stderr);
+    }
+}
+
+#[test]
+fn a_label_that_was_not_offered_is_not_written() {
+    let stage = Stage::new();
+    let asked = json!({"type": "decision_request", "id": "r-1", "kind": "question",
+        "questions": [question("Which colour?", false)]});
+    stage.write("project/questions/req-1.json", asked.to_string());
+    let found = stage.run(&["answer", "questions", "--gate", "1", "--choose", "Bleu"]);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+    for part in ["\"Red\"", "\"Blue\""] {
+        assert!(found.stderr.contains(part), "{}", found.stderr);
+    }
+    assert!(!stage.path("project/questions/resp-1.json").exists());
+    let found = stage.run(&["answer", "questions", "--gate", "1", "--choose", "blue"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
 }

@@ -1,7 +1,7 @@
 //! Writes the rules that would have answered a question.
 
 use crate::question::Question;
-use belljar_contract::AskedQuestion;
+use belljar_contract::{AskedQuestion, visible};
 use serde_json::json;
 
 /// Number of further options that are listed in a comment.
@@ -38,13 +38,17 @@ fn for_question(asked: &AskedQuestion) -> String {
     }
 }
 
-/// Quotes a text for YAML. Every JSON string is a YAML string. Characters that YAML wants escaped and JSON does not are escaped too.
-fn quoted(text: &str) -> String {
+/// Quotes a text for YAML. Every JSON string is a YAML string. Characters that YAML wants escaped and JSON does not, and
+/// those that a terminal does not show as they are, are escaped too.
+pub(super) fn quoted(text: &str) -> String {
     let mut out = String::new();
     for char in json!(text).to_string().chars() {
         match char {
             '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
                 out.push_str(&format!("\\u{:04x}", u32::from(char)));
+            }
+            hidden if visible(&hidden.to_string()) != hidden.to_string() && hidden != '\\' => {
+                out.push_str(&format!("\\U{:08x}", u32::from(hidden)));
             }
             other => out.push(other),
         }

@@ -54,6 +54,16 @@ impl Rule {
     pub(super) fn choosing(when: Pattern, label: String) -> Self {
         Self { then: Then::Choose { when, labels: vec![label] }, why: None }
     }
+
+    /// A rule of the command line, which answers with a text.
+    pub(super) fn saying(when: Pattern, text: String) -> Self {
+        Self { then: Then::Say { when, text }, why: None }
+    }
+
+    /// A rule of the command line, which decides about a tool.
+    pub(super) fn for_tool(tool: String, allowance: Allowance) -> Self {
+        Self { then: Then::Tool { tool, decide: Decide::Always(allowance), grant: None }, why: None }
+    }
 }
 
 impl Decode for Rule {

@@ -6,7 +6,7 @@ use crate::output::Output;
 use belljar_contract::{Conclusion, visible};
 use belljar_report::{Detail, Shown, Style, footer, judge_part, live_text, render_judgement};
 use belljar_runner::suite::{Trial, TrialError, Tried};
-use belljar_runner::{HostEnvironment, launch_hints};
+use belljar_runner::{GivenAnswers, HostEnvironment, launch_hints};
 
 /// Shows an event as it happens.
 pub fn show(event: &belljar_contract::Event, detail: Detail, output: &Output) {
@@ -32,6 +32,7 @@ pub fn print_result(
     }
     text.push_str(&last_line(trial, tried, style));
     text.push_str(&format!("\n  the run is recorded in {}\n", environment.shown_from_home(&tried.directory)));
+    text.push_str(&given_text(&tried.given_answers()));
     for denied in &tried.report.denied {
         text.push_str(&format!("  {}\n", style.warn(&visible(&denied.sentence))));
     }
@@ -45,6 +46,23 @@ pub fn print_result(
         text.push_str(&format!("belljar: {}\n", visible(trouble)));
     }
     output.say(&text);
+}
+
+/// The answers that no rule gave, as lines to paste.
+fn given_text(given: &GivenAnswers) -> String {
+    let GivenAnswers { options, rules, notes } = given;
+    let mut text = String::new();
+    if !options.is_empty() {
+        text.push_str("  to have the same answers next time, add\n");
+        options.iter().for_each(|option| text.push_str(&format!("    {}\n", visible(option))));
+    }
+    if !rules.is_empty() {
+        text.push_str("  or in `answers` of the scenario\n");
+        let lines = rules.iter().flat_map(|rule| rule.lines());
+        lines.for_each(|line| text.push_str(&format!("    {}\n", visible(line))));
+    }
+    notes.iter().for_each(|note| text.push_str(&format!("  {}\n", visible(note))));
+    text
 }
 
 fn last_line(trial: &Trial, tried: &Tried, style: Style) -> String {

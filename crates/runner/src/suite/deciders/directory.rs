@@ -1,10 +1,10 @@
 //! A decider that writes questions to a directory and reads answers from it: `req-1.json`, `resp-1.json`.
 
 use crate::session::conversation::{ExternalDecider, Pending};
-use belljar_contract::{AbsPath, with_causes};
+use belljar_contract::{AbsPath, AskedOption, AskedQuestion, with_causes};
 use belljar_record::write_atomically;
 use belljar_session::Answer;
-use belljar_session::decider::ExternalRequest;
+use belljar_session::decider::{ExternalRequest, LabelReading, choose as choose_label};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use serde_json::{Map, Value, json};
@@ -269,10 +269,34 @@ fn question_answers(
         };
         out.insert((*text).to_owned(), json!(label));
     }
+    for asked in questions {
+        fits(asked, &out)?;
+    }
     if let Some(open) = texts.iter().find(|text| !out.contains_key(**text)) {
         return Err(GateError::Unfit(format!("{open:?} has no answer")));
     }
     Ok(Value::Object(out))
+}
+
+/// A label that the question does not have would end the run, so it is not written.
+fn fits(asked: &Value, answers: &Map<String, Value>) -> Result<(), GateError> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let options = asked["options"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let option = |option: &Value| AskedOption { label: text(&option["label"]), description: String::new() };
+    let asked = AskedQuestion {
+        question: text(&asked["question"]),
+        header: String::new(),
+        options: options.iter().map(option).collect(),
+        multi_select: asked["multiSelect"].as_bool().unwrap_or(false),
+    };
+    let wanted: Vec<String> = match answers.get(&asked.question) {
+        Some(Value::Array(labels)) => labels.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Some(label) => label.as_str().map(str::to_owned).into_iter().collect(),
+        None => return Ok(()),
+    };
+    choose_label(&asked, &wanted, LabelReading::External)
+        .map(drop)
+        .map_err(|error| GateError::Unfit(error.to_string()))
 }
 
 fn read_gate(directory: &AbsPath, number: u64) -> Option<Map<String, Value>> {

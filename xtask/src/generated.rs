@@ -21,13 +21,14 @@ struct Generated {
 }
 
 /// All generated files.
-const FILES: [Generated; 8] = [
+const FILES: [Generated; 9] = [
     Generated { path: "docs/reference/checks.md", content: checks },
     Generated { path: "docs/reference/exit-codes.md", content: exit_codes },
     Generated { path: "docs/reference/manifest.md", content: manifest },
     Generated { path: "docs/reference/programs-outside.md", content: crate::outside::page },
     Generated { path: "schema/answer-policy.schema.json", content: answer_policy_schema },
     Generated { path: "schema/belljar.schema.json", content: schema },
+    Generated { path: "schema/output.schema.json", content: output_schema },
     Generated { path: "schema/scenario.schema.json", content: scenario_schema },
     Generated { path: "schema/session.schema.json", content: session_schema },
 ];
@@ -102,6 +103,10 @@ fn schema() -> Result<String, TaskError> {
 
 fn answer_policy_schema() -> Result<String, TaskError> {
     published(SchemaKind::AnswerPolicy)
+}
+
+fn output_schema() -> Result<String, TaskError> {
+    published(SchemaKind::Output)
 }
 
 fn scenario_schema() -> Result<String, TaskError> {

@@ -98,6 +98,18 @@ impl CliError {
         self
     }
 
+    /// A command line that cannot be parsed. The text of clap is its message, then hints and the usage.
+    pub fn usage(error: &clap::Error) -> Self {
+        let text = error.render().to_string();
+        let mut parts = text.trim().split("\n\n").map(str::trim);
+        let message = parts.next().unwrap_or_default();
+        let message = message.strip_prefix("error: ").unwrap_or(message);
+        let exit = u8::try_from(error.exit_code()).ok().and_then(|code| ExitCode::from_status(code.into()));
+        let out = Self::new(exit.unwrap_or(ExitCode::Invalid), message);
+        let hints = parts.map(|part| part.strip_prefix("tip: ").unwrap_or(part));
+        hints.filter(|part| !part.is_empty()).fold(out, Self::hint)
+    }
+
     pub fn findings(sources: Sources, diagnostics: Vec<Diagnostic>) -> Self {
         let mut out = Self::new(ExitCode::Invalid, "the file cannot be used");
         out.0.findings = Some((sources, diagnostics));
@@ -116,7 +128,7 @@ impl CliError {
     }
 
     /// Prints the error, as text or as JSON.
-    pub fn print(&self, verb: &'static str, output: &Output) -> ExitCode {
+    pub fn print(&self, verb: impl Into<Option<&'static str>>, output: &Output) -> ExitCode {
         let Failure { exit, message, causes, hints, details: _, data, findings } = &*self.0;
         if output.json {
             let mut envelope = Envelope::new(verb, *exit, data.clone());

@@ -22,9 +22,15 @@ fn main() -> ExitCode {
                 error.exit();
             }
             // Arguments may be names of a stranger's files.
-            let output = output::Output::new(output::Color::Auto, false);
-            output.say(&error.render().to_string());
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+            let line = early::guess(std::env::args_os().skip(1));
+            let output = output::Output::new(output::Color::Auto, line.json);
+            let usage = error::CliError::usage(&error);
+            if output.json {
+                usage.print(line.verb, &output);
+            } else {
+                output.say(&error.render().to_string());
+            }
+            return ExitCode::from(usage.exit().code());
         }
     };
     let output = output::Output::new(arguments.color, arguments.verb.json());

@@ -36,7 +36,7 @@ fn all() -> Vec<Option<String>> {
 }
 
 /// A project in which the examples of a verb make sense.
-fn fixture(verb: &str) -> Stage {
+pub fn fixture(verb: &str) -> Stage {
     let stage = project();
     if ["init", "import", "run", "exec", "shell"].contains(&verb) {
         fs::remove_file(stage.path("project/belljar.toml")).unwrap();

@@ -74,7 +74,7 @@ pub use egress_log::{
 };
 pub use ending::{ConversationEnd, ConversationFailure, Deadline};
 pub use entering::{COMMON_BELOW, Entering, SHARED_FILE_MAX, not_redacted};
-pub use envelope::Envelope;
+pub use envelope::{ENVELOPE_FORMAT, Envelope};
 pub use event::{EVENT_FORMAT, Event, EventRecord, HeldAnswer, LimitKind, Logged};
 pub use evidence::{
     Claim, ClaimAnswer, ClaimScope, ClaimStand, ClaimVote, Delivery, Evidence, FileKind, FileSeen, FilesSeen,

@@ -1,11 +1,12 @@
 //! The result of a scenario, as `--json` prints it and as a suite reads it from its workers.
 
 use crate::{
-    AbsPath, CheckResult, Conclusion, Digest, ExitCode, JudgeUsage, Metrics, Outcome, ReachedLimit, Signal,
-    SignalWeight,
+    AbsPath, CheckResult, Conclusion, DecisionMade, Digest, ExitCode, JudgeUsage, Metrics, Outcome,
+    ReachedLimit, Signal, SignalWeight, ToolCount,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The result of one run of a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +21,18 @@ pub struct ScenarioResult {
     /// The checks of the scenario, in order.
     pub checks: Vec<CheckResult>,
     pub signals: Vec<Signal>,
+    /// Which repetition it is, from 1, if the scenario was run several times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repetition: Option<u32>,
+    /// The agent's last message, redacted, at most its first [`crate::RunSummary::MESSAGE_MAX`] bytes.
+    #[serde(default)]
+    pub final_message: Option<String>,
+    /// Calls by the name of the tool.
+    #[serde(default)]
+    pub tools: BTreeMap<String, ToolCount>,
+    /// The agent's questions, and who answered what and why.
+    #[serde(default)]
+    pub decisions: Vec<DecisionMade>,
     /// The last events before the failure; empty without one.
     pub moment: Vec<String>,
     pub duration_ms: Option<u64>,
@@ -75,6 +88,10 @@ impl ScenarioResult {
             exit_code: exit.code(),
             checks: Vec::new(),
             signals: Vec::new(),
+            repetition: None,
+            final_message: None,
+            tools: BTreeMap::new(),
+            decisions: Vec::new(),
             moment: Vec::new(),
             duration_ms: None,
             metrics: None,

@@ -23,7 +23,9 @@ pub use belljar_sandbox::{
     BackendError, BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Waiting,
 };
 pub use belljar_session::Harnesses;
-pub use belljar_session::decider::parse_answer_flag as answer_rule;
+pub use belljar_session::decider::{
+    AnswerFlagError, GivenAnswers, Rule, allow_tool_rule, deny_tool_rule, parse_answer_flag as answer_rule,
+};
 pub use belljar_sys::names::without_modules as names_without_modules;
 pub use belljar_verdict::reference as checks_reference;
 pub use changes::layers::{About, Layer, LayerEntry, LayerError, kept_in};

@@ -1,18 +1,21 @@
-//! The JSON Schemas of the files that people write.
+//! The JSON Schemas of the files that people write, and of what `--json` prints.
 
 use serde_json::Value;
 
-/// A kind of file with a schema.
+/// A kind of document with a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaKind {
     Manifest,
     Scenario,
     Session,
     AnswerPolicy,
+    /// What `--json` prints.
+    Output,
 }
 
 impl SchemaKind {
-    pub const ALL: [Self; 4] = [Self::Manifest, Self::Scenario, Self::Session, Self::AnswerPolicy];
+    pub const ALL: [Self; 5] =
+        [Self::Manifest, Self::Scenario, Self::Session, Self::AnswerPolicy, Self::Output];
 
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -21,6 +24,7 @@ impl SchemaKind {
             Self::Scenario => "scenario",
             Self::Session => "session",
             Self::AnswerPolicy => "answer-policy",
+            Self::Output => "output",
         }
     }
 
@@ -34,6 +38,7 @@ impl SchemaKind {
             ),
             Self::Session => belljar_plan::session_schema(),
             Self::AnswerPolicy => belljar_session::decider::policy_schema(),
+            Self::Output => belljar_contract::Envelope::schema(),
         }
     }
 }

@@ -10,19 +10,22 @@ use serde_json::Value;
 /// When the schema uses another keyword.
 #[must_use]
 pub fn conforms(schema: &Value, value: &Value) -> bool {
+    if let Some(all_or_nothing) = schema.as_bool() {
+        return all_or_nothing;
+    }
     let schema = schema.as_object().unwrap();
     schema.iter().all(|(keyword, wanted)| match keyword.as_str() {
         "$schema" | "title" | "description" | "pattern" | "format" | "propertyNames" => true,
-        "type" => match wanted.as_str().unwrap() {
-            "object" => value.is_object(),
-            "array" => value.is_array(),
-            "string" => value.is_string(),
-            "boolean" => value.is_boolean(),
-            "null" => value.is_null(),
-            "number" => value.is_number(),
-            "integer" => value.is_i64() || value.is_u64(),
-            other => panic!("type {other}"),
+        "type" => match wanted.as_array() {
+            Some(types) => types.iter().any(|name| is_a(name.as_str().unwrap(), value)),
+            None => is_a(wanted.as_str().unwrap(), value),
         },
+        "const" => value == wanted,
+        "if" => {
+            let branch = if conforms(wanted, value) { "then" } else { "else" };
+            schema.get(branch).is_none_or(|schema| conforms(schema, value))
+        }
+        "then" | "else" => schema.contains_key("if"),
         "enum" => wanted.as_array().unwrap().contains(value),
         "minimum" => value.as_f64().is_none_or(|number| number >= wanted.as_f64().unwrap()),
         "maximum" => value.as_f64().is_none_or(|number| number <= wanted.as_f64().unwrap()),
@@ -55,4 +58,17 @@ pub fn conforms(schema: &Value, value: &Value) -> bool {
         "oneOf" => wanted.as_array().unwrap().iter().filter(|schema| conforms(schema, value)).count() == 1,
         other => panic!("the keyword {other}"),
     })
+}
+
+fn is_a(name: &str, value: &Value) -> bool {
+    match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "number" => value.is_number(),
+        "integer" => value.is_i64() || value.is_u64(),
+        other => panic!("type {other}"),
+    }
 }

@@ -100,8 +100,26 @@ impl Checks {
 
     #[must_use]
     pub fn judge(&self, evidence: &Evidence) -> Judgement {
+        self.judge_redacted(evidence, &|_| None)
+    }
+
+    /// The same for evidence from which values were redacted. A check whose own text holds such a value is unknown: the
+    /// value is nowhere in the evidence, whether the agent used it or not. `redact` returns the text without the values
+    /// that it holds, if it holds any.
+    #[must_use]
+    pub fn judge_redacted(&self, evidence: &Evidence, redact: &dyn Fn(&str) -> Option<String>) -> Judgement {
         let run = Run::new(evidence);
-        let checks: Vec<CheckResult> = self.items.iter().map(|item| judge_item(item, &run)).collect();
+        let judged = |item: &Item| match redact(&item.written) {
+            None => judge_item(item, &run),
+            Some(written) => CheckResult {
+                place: item.place.clone(),
+                check: written,
+                outcome: Outcome::Unknown,
+                message: "not known: the text of the check holds a value that the record redacts".to_owned(),
+                evidence: Vec::new(),
+            },
+        };
+        let checks: Vec<CheckResult> = self.items.iter().map(judged).collect();
         let leniency = self.leniency();
         let mut signals = Signals(signal::signals(&run, &leniency));
         if !self.capabilities.is_empty() && !leniency.softens(&Softened::MissingCapability) {

@@ -3,10 +3,11 @@ use super::skill::SubjectOptions;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::{Output, prompt};
-use belljar_contract::{ExitCode, RunVerb, visible};
+use belljar_contract::{Envelope, ExitCode, RunVerb, visible};
 use belljar_runner::suite::{Keep, Trial, TrialRequest, TrialUse};
 use belljar_runner::tape::Taping;
 use belljar_runner::{HostEnvironment, Spoken, Then};
+use serde_json::json;
 use std::io::{BufRead, IsTerminal};
 
 /// Talk to the agent with a skill, a plugin or a marketplace
@@ -70,6 +71,13 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
             watch: &mut |event| show(event, detail, output),
         })
         .map_err(|error| failure(error, environment))?;
+    if output.json {
+        let why = tried.unvouched();
+        let exit = if why.is_some() { ExitCode::Unverified } else { ExitCode::Passed };
+        let data = json!({"directory": tried.directory, "verified": why.is_none(), "why": why});
+        output.envelope(&Envelope::new("chat", exit, data));
+        return Ok(exit);
+    }
     output.say(&format!("the conversation is recorded in {}", environment.shown_from_home(&tried.directory)));
     if let Some(why) = tried.unvouched() {
         output.say(&not_verified(why));

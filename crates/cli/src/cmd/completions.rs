@@ -2,9 +2,10 @@ use super::Arguments;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::ExitCode;
+use belljar_contract::{Envelope, ExitCode};
 use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
+use serde_json::json;
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
@@ -15,6 +16,9 @@ pub struct CompletionsArgs {
     /// Shell to print the script for
     #[arg(value_enum)]
     shell: Kind,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 /// The shells that are tested.
@@ -31,7 +35,7 @@ impl Command for CompletionsArgs {
     }
 
     fn json(&self) -> bool {
-        false
+        self.json
     }
 }
 
@@ -43,6 +47,12 @@ fn run(args: &CompletionsArgs, output: &Output) -> Result<ExitCode, CliError> {
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "belljar", &mut script);
-    output.file(&String::from_utf8_lossy(&script));
+    let script = String::from_utf8_lossy(&script);
+    if output.json {
+        let data = json!({"shell": shell.to_string(), "script": script});
+        output.envelope(&Envelope::new("completions", ExitCode::Passed, data));
+    } else {
+        output.file(&script);
+    }
     Ok(ExitCode::Passed)
 }

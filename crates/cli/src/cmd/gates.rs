@@ -2,7 +2,7 @@ use super::scenario_options::TryOptions;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::ExitCode;
+use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::Gates;
 use serde_json::json;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// List the questions that wait in a decider's directory
 ///
 /// One JSON object a line: the number of the question and the question itself; then `{"done":true}` when the run has
-/// ended.
+/// ended. With --json it is one object with all questions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar gates questions\n")]
 pub struct GatesArgs {
@@ -21,6 +21,9 @@ pub struct GatesArgs {
     /// Keep listing new questions until the run has ended
     #[arg(short, long)]
     follow: bool,
+    /// Print one JSON object; a list that goes on is printed without it
+    #[arg(long, conflicts_with = "follow")]
+    json: bool,
 }
 
 impl Command for GatesArgs {
@@ -29,7 +32,7 @@ impl Command for GatesArgs {
     }
 
     fn json(&self) -> bool {
-        false
+        self.json
     }
 }
 
@@ -39,14 +42,18 @@ fn run(args: &GatesArgs, environment: &HostEnvironment, output: &Output) -> Resu
     let mut gates = Gates::new(path).map_err(|error| failed(&error))?;
     loop {
         let done = gates.is_done();
+        let mut questions = Vec::new();
         for gate in gates.open() {
             let mut line = json!({"seq": gate.number});
             if let Some(members) = line.as_object_mut() {
                 members.extend(gate.request);
             }
-            output.json_line(&line);
+            if output.json { questions.push(line) } else { output.json_line(&line) }
         }
-        if done {
+        if output.json {
+            let data = json!({"questions": questions, "done": done});
+            output.envelope(&Envelope::new("gates", ExitCode::Passed, data));
+        } else if done {
             output.json_line(&json!({"done": true}));
         }
         if done || !args.follow {

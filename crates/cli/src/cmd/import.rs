@@ -21,7 +21,7 @@ pub struct ImportArgs {
     #[arg(long)]
     stdout: bool,
     /// Print one JSON object
-    #[arg(long, conflicts_with = "stdout")]
+    #[arg(long)]
     pub json: bool,
 }
 
@@ -57,6 +57,11 @@ fn run(args: &ImportArgs, planner: &Planner, output: &Output) -> Result<ExitCode
         return scenario(args, planner, &file, output);
     }
     let (imported, files) = import(planner, &file)?;
+    if args.stdout && output.json {
+        let data = json!({"read": files, "written": null, "notes": imported.notes, "text": imported.toml});
+        output.envelope(&Envelope::new("import", ExitCode::Passed, data));
+        return Ok(ExitCode::Passed);
+    }
     if args.stdout {
         output.file(&imported.toml);
     } else {
@@ -88,6 +93,11 @@ fn scenario(
     let text = cassette::scenario_text(&cassette);
     let note = "no tape was made: a cassette has no exchanges with the model; `belljar record` makes one, and \
         `belljar replay --protocol` judges the cassette as it is";
+    if args.stdout && output.json {
+        let data = json!({"read": [environment.shown(file)], "written": null, "notes": [note], "text": text});
+        output.envelope(&Envelope::new("import", ExitCode::Passed, data));
+        return Ok(ExitCode::Passed);
+    }
     if args.stdout {
         output.file(&text);
     } else {

@@ -16,7 +16,7 @@ pub struct InitArgs {
     #[arg(long)]
     stdout: bool,
     /// Print one JSON object
-    #[arg(long, conflicts_with = "stdout")]
+    #[arg(long)]
     pub json: bool,
 }
 
@@ -32,6 +32,11 @@ impl Command for InitArgs {
 
 fn run(args: &InitArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
     let (path, text) = starting(planner);
+    if args.stdout && output.json {
+        let data = json!({"written": null, "text": text});
+        output.envelope(&Envelope::new("init", ExitCode::Passed, data));
+        return Ok(ExitCode::Passed);
+    }
     if args.stdout {
         output.file(&text);
         return Ok(ExitCode::Passed);

@@ -26,6 +26,9 @@ macro_rules! verbs {
         }
 
         impl Verb {
+            /// All names, as they are typed.
+            pub const NAMES: &[&str] = &[$(stringify!($module)),*];
+
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$variant(_) => stringify!($module),)*

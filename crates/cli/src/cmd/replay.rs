@@ -239,7 +239,10 @@ fn print_rejudged(
             ));
         }
         text.push_str(&read.mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
-        text.push_str(&stale_hint(args, &read.changed, &environment.shown(path)));
+        text.push_str(&match read.cassette {
+            Some(_) => cassette_hint(args, &read.changed).to_owned(),
+            None => stale_hint(args, &read.changed, &environment.shown(path)),
+        });
         text.push_str(&format!("{}: {}\n", environment.shown(path), exit.meaning()));
         output.say(&text);
     }
@@ -312,11 +315,21 @@ fn stale_hint(args: &ReplayArgs, changed: &[Changed], shown: &str) -> String {
     }
 }
 
+/// A cassette cannot be recorded again here.
+fn cassette_hint(args: &ReplayArgs, changed: &[Changed]) -> &'static str {
+    match !args.allow_stale && !changed.is_empty() {
+        true => "hint: --allow-stale judges the cassette by the scenario that is frozen in it\n",
+        false => "",
+    }
+}
+
 /// A replay has no deciders of its own.
 fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
     let decider_timeout = patience("1s").map_err(|error| CliError::new(ExitCode::Bug, error.to_string()))?;
     Ok(TryOptions {
         answers: args.answers.clone(),
+        allow_tool: Vec::new(),
+        deny_tool: Vec::new(),
         answer_policy: None,
         decider_cmd: None,
         decider_dir: None,
@@ -324,6 +337,7 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
         intent: None,
         decider_model: String::new(),
         decider_timeout,
+        on_unanswered: None,
         first: false,
         script: None,
         sandbox: SandboxOptions::default(),

@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
     AgentName, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Event, ExitCode, ImageName,
-    OsText, Purpose, RuleEffect, RunName, RunVerb, SandboxChoice, Workload, visible, visible_start,
+    OsText, Purpose, RuleEffect, RunName, RunVerb, SandboxChoice, TimeSpan, Workload, visible, visible_start,
 };
 use belljar_report::{changes, render_changes, render_diagnostics, render_open};
 use belljar_runner::changes::KeptSummary;
@@ -34,6 +34,9 @@ pub struct StartOptions {
     /// Propose egress rules for what was refused; they are printed, not applied
     #[arg(long)]
     pub learn: bool,
+    /// End the command after this time, overriding the manifest [default: 12h for an agent without a terminal]
+    #[arg(long, value_name = "TIME", value_parser = super::scenario_options::patience)]
+    pub timeout: Option<TimeSpan>,
     /// Show the plan and start nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -107,7 +110,7 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
     let planned =
         planner.plan(agent, Purpose::Session).map_err(|error| CliError::from(error).into_launch())?;
     if options.dry_run {
-        show(planner, &planned, output);
+        show(verb, planner, &planned, output);
         return Ok(ExitCode::Passed.code());
     }
     if !planned.warnings.is_empty() {
@@ -153,6 +156,7 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
         model,
         mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
         reach: Reach::AsRuled,
+        time: options.timeout,
         open: &mut |open| output.say(&render_open(open, output.err_style())),
         ask: &mut ask,
         stdio: Stdio::User,
@@ -250,11 +254,11 @@ fn print_outcome(outcome: &CommandOutcome, planned: &Planned, output: &Output) {
     }
 }
 
-fn show(planner: &Planner, planned: &Planned, output: &Output) {
+fn show(verb: RunVerb, planner: &Planner, planned: &Planned, output: &Output) {
     let plan = &planned.compiled.plan;
     if output.json {
         let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "started": false});
-        output.envelope(&Envelope::new("plan", ExitCode::Passed, data));
+        output.envelope(&Envelope::new(verb.name(), ExitCode::Passed, data));
     } else {
         output.result(&super::plan::page(planned, &planner.environment().home, &[], output.out_style()));
     }

@@ -1,4 +1,4 @@
-use super::scenario_options::{Plays, TryOptions};
+use super::scenario_options::{Plays, TryOptions, WhenUnanswered};
 use crate::cmd::{Call, Command};
 use crate::env;
 use crate::error::CliError;
@@ -123,6 +123,13 @@ fn together(
         return Err(CliError::new(ExitCode::Invalid, "one decider cannot answer several scenarios at once")
             .hint("name one scenario, or write answers into the scenarios"));
     }
+    if args.options.on_unanswered == Some(WhenUnanswered::Ask) {
+        return Err(CliError::new(
+            ExitCode::Invalid,
+            "`--on-unanswered ask` cannot ask about several runs at once",
+        )
+        .hint("name one scenario, without --repeat"));
+    }
     let agreed = agree(args, environment, files, output)?;
     let names: Vec<String> = files
         .iter()
@@ -156,7 +163,13 @@ fn together(
         .map_err(|error| CliError::from_chain(ExitCode::Bug, &error))?;
     let Display { mut results, .. } = display;
     results.sort_by_key(|(job, _)| *job);
-    let suite = end.results(results.into_iter().map(|(_, result)| result).collect());
+    let times = (1..=args.repeat).cycle();
+    // Those after a stop are absent, so the number is that of the job.
+    let numbered = results.into_iter().map(|(job, result)| {
+        let repetition = times.clone().nth(job).filter(|_| args.repeat > 1);
+        ScenarioResult { repetition, ..result }
+    });
+    let suite = end.results(numbered.collect());
     if !output.json {
         output.say(&render_summary(&suite, output.err_style()));
     }
@@ -191,6 +204,11 @@ fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsStri
     let mut arguments: Vec<OsString> = vec!["test".into(), "--json".into(), "--worker".into()];
     let mut flag = |name: &str, value: &OsString| arguments.extend([name.into(), value.clone()]);
     options.answers.iter().for_each(|answer| flag("--answer", &answer.into()));
+    options.allow_tool.iter().for_each(|tool| flag("--allow-tool", &tool.into()));
+    options.deny_tool.iter().for_each(|tool| flag("--deny-tool", &tool.into()));
+    if let Some(what) = options.on_unanswered {
+        flag("--on-unanswered", &what.name().into());
+    }
     if let Some(policy) = &options.answer_policy {
         flag("--answer-policy", &policy.into());
     }

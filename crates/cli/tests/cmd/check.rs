@@ -15,7 +15,10 @@ fn for_an_editor() {
     let stage = Stage::with("# é\n[agents.reviewer]\nmodle = \"é\"\nhome = \"claen\"\n");
     let found = stage.json(&["check", "--json"]);
     let keys: Vec<&String> = found.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["belljar", "verb", "ok", "exit_code", "data", "diagnostics"]);
+    assert_eq!(
+        keys,
+        ["belljar", "version", "verb", "ok", "exit_code", "exit_meaning", "data", "diagnostics"]
+    );
     assert_eq!(
         (&found["ok"], &found["exit_code"], &found["verb"]),
         (&json!(false), &json!(2), &json!("check"))

@@ -273,6 +273,23 @@ fn a_time_limit_ends_what_ignores_it() {
     assert_eq!(survivors("97541"), Vec::<String>::new());
 }
 
+/// The limit of the command line wins in both directions, and needs no new agreement.
+#[test]
+fn a_time_limit_of_the_command_line_overrides_the_manifest() {
+    require!(Bwrap);
+    let stage = Stage::with("[agents.a]\nlimits = { time = \"1h\" }\n");
+    assert_eq!(stage.run(&["trust", "--yes"]).status.code(), Some(0));
+    let found = stage.run(&["exec", "--timeout", "1s", "--", "sleep", "97542"]);
+    assert!(found.stderr.contains("the time limit of 1s was reached"), "{}", found.stderr);
+    assert!(matches!(found.status.code(), Some(137 | 143)), "{:?}", found.status);
+    assert_eq!(survivors("97542"), Vec::<String>::new());
+    stage.write("project/belljar.toml", "[agents.a]\nlimits = { time = \"1s\" }\n");
+    let found = stage.run(&["exec", "--yes", "--timeout", "1h", "--", "sleep", "2"]);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    let refused = stage.run(&["exec", "--yes", "--timeout", "soon", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+}
+
 #[test]
 fn what_a_projects_manifest_asks_for_needs_a_yes() {
     require!(Bwrap);

@@ -40,7 +40,7 @@ fn one_json_object_with_stable_keys() {
     assert_eq!(found.stderr, "");
     let envelope: Value = serde_json::from_str(&found.stdout).unwrap();
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
-    assert_eq!(keys(&envelope), "belljar verb ok exit_code data diagnostics");
+    assert_eq!(keys(&envelope), "belljar version verb ok exit_code exit_meaning data diagnostics");
     assert_eq!(
         keys(&envelope["data"]),
         "digest plan reasons secrets default_limits credential_found upstream program_found advice"

@@ -99,6 +99,7 @@ fn carry_out(
         identities,
         environment,
         model,
+        time: asked,
         stdio,
         waiting,
         judging,
@@ -110,7 +111,7 @@ fn carry_out(
         Some(journal) => journal.name().to_owned(),
         None => format!("{}-{}", plan.agent, std::process::id()),
     };
-    let time = limits::time_limit(plan, workload, &stdio, terminal);
+    let time = asked.or_else(|| limits::time_limit(plan, workload, &stdio, terminal));
     let logs = match (&journal, &services) {
         (Some(journal), Some(_)) => Some(Logs::open(journal, taping, &stdio, environment)?),
         (Some(_), None) | (None, _) => None,
@@ -168,8 +169,9 @@ fn carry_out(
             return Ok(CommandOutcome::NotExecuted { what, exit });
         }
     }
-    if let (Some(time), None) = (time, plan.limits.time) {
-        let mechanism = "the supervisor's clock (default)".to_owned();
+    if let Some(time) = time.filter(|time| plan.limits.time != Some(*time)) {
+        let from = if asked.is_some() { "--timeout" } else { "default" };
+        let mechanism = format!("the supervisor's clock ({from})");
         events.emit(&Event::LimitSet { limit: LimitKind::Time, value: time.to_string(), mechanism });
     }
     console.begin(&mut |event| events.emit(event));

@@ -22,7 +22,7 @@ use crate::suite::FilesWatch;
 use crate::tape::Taping;
 use belljar_contract::{
     AbsPath, BindSource, Event, GuestVariable, Launch, Plan, RootPart, RunFiles, RunName, TapeValues,
-    Workload, WorkspaceMode,
+    TimeSpan, Workload, WorkspaceMode,
 };
 use belljar_record::Redact;
 use belljar_sandbox::{
@@ -48,6 +48,8 @@ pub(super) struct Sandbox<'a> {
     pub identities: SourceIdentities,
     pub environment: &'a HostEnvironment,
     pub model: Model,
+    /// The time limit of the command line.
+    pub time: Option<TimeSpan>,
     pub stdio: Stdio,
     pub waiting: Option<Waiting>,
     pub judging: Option<Judging>,
@@ -95,6 +97,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         model,
         mode,
         reach,
+        time,
         open,
         ask,
         stdio,
@@ -171,6 +174,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         identities,
         environment,
         model,
+        time,
         stdio,
         waiting,
         judging,

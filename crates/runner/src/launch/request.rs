@@ -6,7 +6,7 @@ use crate::plan::planned::Planned;
 use crate::session::conversation::ConversationRequest;
 use crate::suite::{FilesWatch, Judge};
 use crate::tape::{ReplayModel, Taping};
-use belljar_contract::{AbsPath, Digest, Event, RunName, RunVerb, Unmet, Workload};
+use belljar_contract::{AbsPath, Digest, Event, RunName, RunVerb, TimeSpan, Unmet, Workload};
 use belljar_egress::proxy::{EgressMode, Reach};
 use belljar_egress::script::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError, Script};
 use belljar_egress::tape::OnDrift;
@@ -106,6 +106,8 @@ pub struct RunRequest<'a> {
     pub mode: EgressMode,
     /// Whether allowed destinations are connected to at all.
     pub reach: Reach,
+    /// Ends the command after this time, whatever the plan says.
+    pub time: Option<TimeSpan>,
     /// Receives the needs that the backend leaves open, if any, before a value is asked for or anything is started.
     pub open: &'a mut dyn FnMut(&[Unmet]),
     /// Asks the user for a value.

@@ -78,7 +78,7 @@ impl Concluding<'_> {
     }
 }
 
-fn observed(run: &Run) -> Vec<&Observation> {
+pub(crate) fn observed(run: &Run) -> Vec<&Observation> {
     let seen = run.events.iter().filter_map(|record| {
         let Some(Event::Seen { what }) = record.event.known() else { return None };
         Some(&**what)
@@ -86,7 +86,7 @@ fn observed(run: &Run) -> Vec<&Observation> {
     seen.collect()
 }
 
-fn tools(seen: &[&Observation]) -> BTreeMap<String, ToolCount> {
+pub(crate) fn tools(seen: &[&Observation]) -> BTreeMap<String, ToolCount> {
     let mut out: BTreeMap<String, ToolCount> = BTreeMap::new();
     for what in seen {
         if let Observation::ToolCalled { tool, .. } = what {
@@ -98,7 +98,7 @@ fn tools(seen: &[&Observation]) -> BTreeMap<String, ToolCount> {
     out
 }
 
-fn final_message(seen: &[&Observation]) -> Option<String> {
+pub(crate) fn final_message(seen: &[&Observation]) -> Option<String> {
     let mut text = seen.iter().rev().find_map(|what| {
         let Observation::Said { by: Speaker::Main, text } = what else { return None };
         Some(text.clone())
@@ -111,7 +111,7 @@ fn final_message(seen: &[&Observation]) -> Option<String> {
 }
 
 /// Every request of the agent that was answered, or left without an answer.
-fn decisions(seen: &[&Observation]) -> Vec<DecisionMade> {
+pub(crate) fn decisions(seen: &[&Observation]) -> Vec<DecisionMade> {
     let texts = |list: &[AskedQuestion]| list.iter().map(|asked| asked.question.clone()).collect();
     let mut asked = BTreeMap::new();
     let mut out = Vec::new();

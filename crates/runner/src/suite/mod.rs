@@ -72,7 +72,9 @@ pub(crate) use stage::library_digest;
 pub use stage::{DirectoryAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
 use trial::own_failure;
-pub use trial::{Answering, Conversation, ConversationName, Keep, Planning, TrialError, TrialRequest, Tried};
+pub use trial::{
+    Answering, Conversation, ConversationName, Keep, LastResort, Planning, TrialError, TrialRequest, Tried,
+};
 
 impl Trial {
     /// Plans the trial on a stage. No command runs.
@@ -233,6 +235,8 @@ impl Trial {
             name,
             model,
             mode: EgressMode::Enforce,
+            // The scenario has it, with the one of the command line.
+            time: None,
             // The user was asked about the backend with the suite.
             open: &mut |_| {},
             ask: &mut ask,
@@ -258,7 +262,9 @@ impl Trial {
             stage.keep_workspace(&directory.child("workspace"))?;
         }
         let (run, evidence) = evidence(&directory, self.scenario.lane)?;
-        let judgement = self.checks.judge(&evidence);
+        let redact =
+            |text: &str| report.redact.scrub_bytes(text.as_bytes()).map(|_| report.redact.scrub(text));
+        let judgement = self.checks.judge_redacted(&evidence, &redact);
         let plan = planned.compiled.plan;
         let tried = Tried { judgement, run, directory, plan, report, facts, notice, subject };
         // A replay is judged further: it may be stale, or have drifted.
@@ -319,7 +325,7 @@ impl Trial {
     }
 
     fn deciders(&self, answering: Answering, recorded: Option<RecordedAnswers>) -> Deciders {
-        let Answering { flags, policy, outside, model, first } = answering;
+        let Answering { flags, policy, outside, model, last } = answering;
         let scripted = Scripted::default()
             .with(flags, By::CommandLine)
             .with(self.rules.clone(), By::Scenario)
@@ -328,6 +334,13 @@ impl Trial {
         if let Some(recorded) = recorded {
             chain = chain.then(recorded);
         }
+        // The scenario's own `on_unanswered` wins over the last resort of the command line.
+        let (first, person) = match (self.scenario.on_unanswered, last) {
+            (Some(_), _) | (None, LastResort::Fail) => (false, None),
+            (None, LastResort::First) => (true, None),
+            (None, LastResort::Person(person)) => (false, Some(person)),
+        };
+        let outside = outside.or(person);
         // An external decider is asked about tools as well.
         if outside.is_none() {
             chain = chain.then(match self.session.permission_parity {
@@ -335,7 +348,7 @@ impl Trial {
                 PermissionParity::Strict => Parity::Strict,
             });
         }
-        // The command line overrides the scenario.
+        // A model that the command line names overrides the scenario.
         let (first, model) = match (self.scenario.on_unanswered, model) {
             (_, Some(wish)) => (false, Some(wish)),
             (Some(OnUnanswered::First), None) => (true, None),

@@ -4,6 +4,7 @@ use super::load::Trial;
 use super::schedule::WorkerOutcome;
 use super::{StageError, TrialError, Tried};
 use crate::launch::RunError;
+use crate::store::summary::{decisions, final_message, observed, tools};
 use belljar_contract::{Conclusion, ErrorText, Event, ExitCode, JudgeUsage, ScenarioResult, SuiteResults};
 use belljar_report::decisive_moment;
 use serde::Deserialize;
@@ -24,6 +25,8 @@ impl Tried {
         let result = self.run.result.as_ref();
         let conclusion = self.judgement.conclusion;
         let events = self.run.events.iter().filter_map(|record| record.event.known());
+        // The record is redacted, so this is too.
+        let seen = observed(&self.run);
         ScenarioResult {
             scenario: trial.scenario.name.clone(),
             file: trial.file.clone(),
@@ -31,6 +34,10 @@ impl Tried {
             exit_code: conclusion.exit().code(),
             checks: self.judgement.checks.clone(),
             signals: self.judgement.signals.clone(),
+            repetition: None,
+            final_message: final_message(&seen),
+            tools: tools(&seen),
+            decisions: decisions(&seen),
             moment: if conclusion == Conclusion::Passed { Vec::new() } else { decisive_moment(events) },
             duration_ms: result.map(|result| result.duration_ms),
             metrics: result.map(|result| result.metrics.clone()),

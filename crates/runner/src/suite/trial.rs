@@ -14,7 +14,7 @@ use belljar_contract::{
 };
 use belljar_plan::StagedError;
 use belljar_record::ReadError;
-use belljar_session::decider::Rule;
+use belljar_session::decider::{GivenAnswers, Rule, given_answers};
 use std::collections::BTreeMap;
 
 /// Why a trial did not run, or cannot be judged.
@@ -141,8 +141,20 @@ pub struct Answering {
     pub outside: Option<Box<dyn ExternalDecider>>,
     /// A model that answers the remaining questions.
     pub model: Option<ModelWish>,
-    /// Whether a question without an answer gets its first option, unless the scenario decides.
-    pub first: bool,
+    /// What is done with a question that is still open, unless the scenario says it.
+    pub last: LastResort,
+}
+
+/// What is done with a question that neither a rule nor a named decider answers.
+#[derive(Default)]
+pub enum LastResort {
+    /// It fails the run.
+    #[default]
+    Fail,
+    /// It gets its first option.
+    First,
+    /// A person is asked, about tools as well.
+    Person(Box<dyn ExternalDecider>),
 }
 
 /// A trial that ran.
@@ -169,6 +181,16 @@ impl Tried {
     #[must_use]
     pub const fn was_interrupted(&self) -> bool {
         matches!(self.report.outcome, CommandOutcome::Ended(Ending::Stopped(_)))
+    }
+
+    /// The answers that no rule gave, as options and rules for the next run.
+    #[must_use]
+    pub fn given_answers(&self) -> GivenAnswers {
+        let events = self.run.events.iter().filter_map(|record| record.event.known());
+        given_answers(events.filter_map(|event| {
+            let Event::Seen { what } = event else { return None };
+            Some(&**what)
+        }))
     }
 
     /// How many answers each decider gave.

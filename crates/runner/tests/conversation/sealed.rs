@@ -49,6 +49,7 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: ConversationTimes) -> S
     let (mut observations, mut ending) = (Vec::new(), None);
     let report = run(RunRequest {
         reach: belljar_runner::Reach::AsRuled,
+        time: None,
         notice: None,
         planned: &planned,
         facts: LaunchFacts::gather(&planned, &environment).unwrap(),

@@ -12,8 +12,9 @@ use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible};
 use belljar_report::{Shown, render_judgement};
 use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
-    AcrossVersions, Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest, Scenarios, StaleRule,
-    Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge, rejudge_many, replay,
+    AcrossVersions, Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest,
+    Scenarios, StaleRule, Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge,
+    rejudge_many, replay,
 };
 use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
 use serde_json::{Value, json};

@@ -272,7 +272,8 @@ impl AgentDifferences {
         let members = |of: &Value| of.as_object().cloned().unwrap_or_default();
         let (before, now) = (members(recorded), members(present));
         let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-        for name in names.into_iter().filter(|name| !["messages", "system", "tools"].contains(&name.as_str())) {
+        for name in names.into_iter().filter(|name| !["messages", "system", "tools"].contains(&name.as_str()))
+        {
             if before.get(name) != now.get(name) {
                 let text = |value: Option<&Value>| {
                     value.map(|value| value.to_string().chars().take(PARAMETER_SHOWN).collect::<String>())
@@ -373,7 +374,8 @@ mod tests {
     #[test]
     fn the_agents_side_is_listed() {
         let mut recorded = request(json!([{"role": "user", "content": "go"}]));
-        let mut present = request(json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "go"}]));
+        let mut present =
+            request(json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "go"}]));
         present["model"] = json!("n");
         present["tools"] = json!([{"name": "Grep", "definition": "x"}]);
         recorded["tools"] = json!([{"name": "Bash", "definition": "x"}, {"name": "Grep", "definition": "y"}]);

@@ -348,8 +348,11 @@ async fn a_result_of_a_tool_that_is_gone_is_reported_as_such() {
             {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}]},
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": result}]}]})
     };
-    let memory = record(&[(None, called("ok", json!([{"name": "Bash"}])), 200, JSON, "fine")], nothing_secret()).await;
-    for (tools, kind) in [(json!([{"name": "Bash"}]), DriftKind::ToolResult), (json!([]), DriftKind::ToolGone)] {
+    let memory =
+        record(&[(None, called("ok", json!([{"name": "Bash"}])), 200, JSON, "fine")], nothing_secret()).await;
+    for (tools, kind) in
+        [(json!([{"name": "Bash"}]), DriftKind::ToolResult), (json!([]), DriftKind::ToolGone)]
+    {
         let crossing = replay_by(&memory, Matching::UserSide, OnDrift::Fail);
         assert_eq!(said(crossing.answer(asked(None, &called("no such tool", tools)))).await.0, 400);
         let report = crossing.report();

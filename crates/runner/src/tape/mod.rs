@@ -29,8 +29,8 @@ mod values;
 
 pub(crate) use answers::RecordedAnswers;
 pub use belljar_egress::tape::{
-    AgentDifferences, Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, Private, ReplayReport, ToolCall,
-    UnknownNormaliser,
+    AgentDifferences, Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, Private, ReplayReport,
+    ToolCall, UnknownNormaliser,
 };
 pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
 pub use belljar_verdict::StaleRule;
@@ -48,7 +48,8 @@ pub use privacy::{PrivateFinding, own_names, private_findings};
 pub use record::{Failing, Recorded};
 pub use rejudge::{Mutate, Rejudged, Rejudging, rejudge, rejudge_many};
 pub use replay::{
-    ReplayError, ReplayRequest, Replayed, ReplayedAgents, Scenarios, check_closed_network, open_cassette, replay,
+    ReplayError, ReplayRequest, Replayed, ReplayedAgents, Scenarios, check_closed_network, open_cassette,
+    replay,
 };
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};

@@ -127,8 +127,7 @@ fn differences(
     let id = now.or(before).and_then(|part| part.value.get("result")?.as_str());
     let call = id.and_then(|id| drift::call(present, id).or_else(|| drift::call(recorded, id)));
     let (Some(left), Some(right)) = (value(before), value(now)) else {
-        let shown =
-            |part: Option<&OwnedPart>| part.map(|part| drift::shortened(&part.value.to_string(), 0));
+        let shown = |part: Option<&OwnedPart>| part.map(|part| drift::shortened(&part.value.to_string(), 0));
         return vec![Difference {
             pointer,
             recorded: shown(before),

@@ -15,6 +15,7 @@ mod cases;
 mod cmd;
 mod compatibility;
 mod container;
+mod crossing;
 mod deciders;
 mod dry_run;
 mod evidence;

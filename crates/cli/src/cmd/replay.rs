@@ -12,8 +12,9 @@ use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible};
 use belljar_report::{Shown, render_judgement};
 use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
-    Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest, Scenarios, StaleRule,
-    Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge, rejudge_many, replay,
+    AcrossVersions, Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest,
+    Scenarios, StaleRule, Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge,
+    rejudge_many, replay,
 };
 use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
 use serde_json::{Value, json};
@@ -49,6 +50,9 @@ pub struct ReplayArgs {
     /// Change the recording, one value at a time, and list the changes that no check notices; if any, the status is 1
     #[arg(long, requires = "protocol")]
     mutate: bool,
+    /// Require everything to match, even if the agent has another version than the recorded one
+    #[arg(long, conflicts_with_all = ["protocol", "allow_stale"])]
+    strict: bool,
     /// Judge a recording even if its scenario, session, skills or plugins changed since
     #[arg(long)]
     allow_stale: bool,
@@ -274,6 +278,7 @@ fn replay_one(
             Drifting::Live => OnDrift::Live,
         },
         pace: if args.timed { Pace::AsRecorded } else { Pace::Fast },
+        across: if args.strict { AcrossVersions::Strict } else { AcrossVersions::UserSide },
         stale: stale_rule(args),
         answering: options.answering(environment, LastWord::NoOne)?,
         keep: if args.keep { Keep::Workspace } else { Keep::Changes },
@@ -296,7 +301,7 @@ fn replay_one(
     let exit = replayed.exit();
     if !output.json {
         if exit != ExitCode::Passed || !args.quiet {
-            output.say(&drift_text(&replayed.report, &replayed.changed, output.err_style()));
+            output.say(&drift_text(&replayed, output.err_style()));
         }
         options.verbose |= args.explain;
         print_result(trial, &replayed.tried, &options, environment, output);

@@ -45,6 +45,35 @@ pub(super) fn without_marks(text: &str) -> Option<String> {
     found.then_some(out)
 }
 
+/// The digests in the texts of a document, each with the length of what it replaces.
+pub(super) fn marks(value: &Value) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    collect_marks(value, &mut found);
+    found
+}
+
+/// The length of the texts that the digests in a document replace.
+pub(super) fn marked_length(value: &Value) -> usize {
+    marks(value).iter().map(|(_, length)| length).sum()
+}
+
+fn collect_marks(value: &Value, found: &mut Vec<(String, usize)>) {
+    match value {
+        Value::String(text) => {
+            for after in text.split(MARK).skip(1) {
+                let Some((digest, length)) = after.split_once('>').and_then(|(mark, _)| mark.split_once(' '))
+                else {
+                    continue;
+                };
+                found.push((digest.to_owned(), length.parse().unwrap_or(0)));
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect_marks(item, found)),
+        Value::Object(members) => members.values().for_each(|item| collect_marks(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 fn mark(text: &str) -> String {
     format!("{MARK}{} {}>", Digest::of(text.as_bytes()).hex(), text.chars().count())
 }

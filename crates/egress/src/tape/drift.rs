@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// How many differences of one request are shown; the rest is counted.
-const DIFFERENCES_SHOWN: usize = 12;
+pub(super) const DIFFERENCES_SHOWN: usize = 12;
 /// How many characters of a value are shown.
 const SHOWN: usize = 240;
 
@@ -22,6 +22,8 @@ pub enum DriftKind {
     Prompt,
     /// No similar request was recorded.
     Unmatched,
+    /// The recorded answer calls a tool that this agent does not offer.
+    ToolGone,
 }
 
 impl DriftKind {
@@ -33,6 +35,7 @@ impl DriftKind {
             Self::ToolResult => "tool-result drift",
             Self::Prompt => "prompt drift",
             Self::Unmatched => "unmatched request",
+            Self::ToolGone => "drift after a call of a tool that this agent does not offer",
         }
     }
 }
@@ -125,7 +128,7 @@ pub(super) fn describe(
 }
 
 /// The smallest set of further normalisers that makes the documents equal.
-fn covered(recorded: &Value, present: &Value, used: &[Normaliser]) -> Vec<&'static str> {
+pub(super) fn covered(recorded: &Value, present: &Value, used: &[Normaliser]) -> Vec<&'static str> {
     let extra: Vec<Normaliser> =
         Normaliser::ALL.into_iter().filter(|one| one.is_extra() && !used.contains(one)).collect();
     let same = |with: &[Normaliser]| {
@@ -191,7 +194,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn call(document: &Value, id: &str) -> Option<ToolCall> {
+pub(super) fn call(document: &Value, id: &str) -> Option<ToolCall> {
     let messages = document.get("messages")?.as_array()?;
     let blocks = messages.iter().filter_map(|message| message.get("content")?.as_array()).flatten();
     let mut calls = blocks.filter(|block| block.get("type").and_then(Value::as_str) == Some("tool_use"));
@@ -202,14 +205,14 @@ fn call(document: &Value, id: &str) -> Option<ToolCall> {
 }
 
 /// Two texts around the place where they first differ.
-fn windows(old: &str, new: &str) -> (String, String) {
+pub(super) fn windows(old: &str, new: &str) -> (String, String) {
     let same = old.chars().zip(new.chars()).take_while(|(left, right)| left == right).count();
     let from =
         if old.chars().count().max(new.chars().count()) <= SHOWN { 0 } else { same.saturating_sub(40) };
     (shortened(old, from), shortened(new, from))
 }
 
-fn shortened(text: &str, from: usize) -> String {
+pub(super) fn shortened(text: &str, from: usize) -> String {
     let mut out: String = text.chars().skip(from).take(SHOWN).collect();
     if from > 0 {
         out.insert(0, '…');

@@ -9,6 +9,7 @@ mod agent_texts;
 mod drift;
 mod kept;
 mod normaliser;
+mod owned;
 mod private;
 mod recorder;
 mod replay;
@@ -22,9 +23,10 @@ pub use kept::{
     text_without, value_without,
 };
 pub use normaliser::{Normaliser, UnknownNormaliser};
+pub use owned::AgentDifferences;
 pub use private::{Private, has_word};
 pub use recorder::{KeepExchanges, Recorder, Taped};
-pub use replay::{OnDrift, Pace, Replay, ReplayReport, ReplaySetup, TapeBodies, Unconsumed};
+pub use replay::{Matching, OnDrift, Pace, Replay, ReplayReport, ReplaySetup, TapeBodies, Unconsumed};
 pub(crate) use text_normaliser::{TextNormaliser, without_agent_texts};
 
 use std::sync::Arc;

@@ -5,8 +5,11 @@
 //! response twice. Choosing and marking a response are one step under one lock, so that parallel requests cannot take the
 //! same one.
 
+mod crossing;
+
 use super::drift::{self, Drift, DriftKind};
 use super::normaliser::{Canonical, Normaliser, read_kept};
+use super::owned::{AgentDifferences, OwnedParts};
 use super::replay_body::{self, Wanted};
 use super::{Scrub, is_taped};
 use crate::gateway::{
@@ -21,7 +24,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How many recorded requests a drifted one is compared with.
 const COMPARED: usize = 12;
@@ -46,6 +49,16 @@ pub enum OnDrift {
     Live,
 }
 
+/// What of a request must be the same as on the tape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Matching {
+    /// All of it.
+    Whole,
+    /// The parts of the user's side. The agent's own parts may differ, as those of another version do; the differences
+    /// are reported.
+    UserSide,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// As fast as the client reads.
@@ -62,6 +75,7 @@ pub struct ReplaySetup {
     pub normalisers: Vec<Normaliser>,
     /// Redacts this run's secrets, as those of the recorded run were.
     pub scrub: Scrub,
+    pub matching: Matching,
     pub on_drift: OnDrift,
     pub pace: Pace,
     /// The live model, for [`OnDrift::Live`].
@@ -75,6 +89,10 @@ pub struct ReplayReport {
     pub exchanges: u64,
     /// Requests that got the response that was recorded for them.
     pub exact: u64,
+    /// How many of these differ in the agent's own parts.
+    pub crossed: u64,
+    /// What differs there.
+    pub agent: AgentDifferences,
     /// How many of these repeated an earlier request.
     pub repeated: u64,
     /// Requests that are not on the tape.
@@ -107,6 +125,8 @@ pub struct Replay {
 
 struct ReplayInner {
     setup: ReplaySetup,
+    /// The user's parts of the recorded requests, read when they are needed.
+    owned: Vec<OnceLock<OwnedParts>>,
     state: Mutex<ReplayState>,
 }
 
@@ -133,7 +153,8 @@ impl Replay {
     pub fn new(setup: ReplaySetup) -> Self {
         let report = ReplayReport { exchanges: setup.exchanges.len() as u64, ..ReplayReport::default() };
         let state = ReplayState { report, ..ReplayState::default() };
-        Self { shared: Arc::new(ReplayInner { setup, state: Mutex::new(state) }) }
+        let owned = setup.exchanges.iter().map(|_| OnceLock::new()).collect();
+        Self { shared: Arc::new(ReplayInner { setup, owned, state: Mutex::new(state) }) }
     }
 
     /// The result so far.
@@ -225,6 +246,7 @@ impl ReplayInner {
             let fresh = state.given.insert(at);
             state.report.exact += 1;
             state.report.repeated += u64::from(!fresh);
+            self.cross(&mut state.report, at, canonical);
             self.learn(&mut state, at, canonical);
             return Decision::Recorded(at);
         }
@@ -261,7 +283,7 @@ impl ReplayInner {
         if let Some(known) = state.agents.get(id) {
             return Some(known.clone());
         }
-        let opening = canonical.first_message;
+        let opens = self.opens_like(canonical);
         let digest = canonical.digest;
         let taken: BTreeSet<&ConversationKey> = state.agents.values().collect();
         let free: BTreeSet<&ConversationKey> = self
@@ -269,7 +291,7 @@ impl ReplayInner {
             .exchanges
             .iter()
             .map(|exchange| &exchange.conversation)
-            .filter(|key| matches!(key, ConversationKey::SubAgent { first, .. } if *first == opening))
+            .filter(|key| opens(key))
             .filter(|key| !taken.contains(key))
             .collect();
         let asked_the_same = |key: &&&ConversationKey| {
@@ -288,16 +310,7 @@ impl ReplayInner {
         conversation: Option<&ConversationKey>,
         canonical: &Canonical,
     ) -> Option<usize> {
-        let (conversation, digest) = (conversation?, canonical.digest);
-        let same: Vec<usize> = self
-            .setup
-            .exchanges
-            .iter()
-            .enumerate()
-            .filter(|(_, exchange)| exchange.conversation == *conversation)
-            .filter(|(_, exchange)| exchange.request.body.digest == digest)
-            .map(|(at, _)| at)
-            .collect();
+        let same = self.matching(conversation?, canonical);
         let as_wanted = |at: &&usize| self.setup.exchanges[**at].request.delivery == canonical.delivery;
         let free = |at: &&usize| !state.given.contains(at);
         same.iter()
@@ -343,10 +356,7 @@ impl ReplayInner {
         let compared = candidates.into_iter().filter_map(|at| {
             let body = self.setup.bodies.body(self.setup.exchanges[at].request.body).ok()?;
             let recorded = read_kept(&body);
-            // The number of turns outweighs any difference within a turn.
-            let turns = |of: &Value| of["messages"].as_array().map_or(0, Vec::len);
-            let distance = turns(&recorded).abs_diff(turns(&present.value));
-            let differences = drift::pointers(&recorded, &present.value).len();
+            let (distance, differences) = self.distance(at, &recorded, present);
             Some(((distance, differences, at), recorded))
         });
         compared.min_by_key(|(rank, _)| *rank).map(|((_, _, at), found)| (at, found))
@@ -376,8 +386,12 @@ impl ReplayInner {
                 more: 0,
             };
         };
-        let (kind, covered_by, differences, more) =
-            drift::describe(recorded, (&present.value, &present.readable), &self.setup.normalisers);
+        let (kind, covered_by, differences, more) = match self.setup.matching {
+            Matching::Whole => {
+                drift::describe(recorded, (&present.value, &present.readable), &self.setup.normalisers)
+            }
+            Matching::UserSide => crossing::describe(recorded, &present.value, &self.setup.normalisers),
+        };
         let nearest = Some(self.setup.exchanges[*at].seq);
         Drift { request, conversation, nearest, kind, covered_by, differences, more }
     }

@@ -104,11 +104,16 @@ async fn record(exchanges: &[(Option<&str>, Value, u16, &'static str, &str)], sc
 }
 
 fn replay(memory: &Memory, on_drift: OnDrift) -> Replay {
+    replay_by(memory, Matching::Whole, on_drift)
+}
+
+fn replay_by(memory: &Memory, matching: Matching, on_drift: OnDrift) -> Replay {
     Replay::new(ReplaySetup {
         exchanges: memory.0.lock().unwrap().0.clone(),
         bodies: Arc::new(memory.clone()),
         normalisers: Normaliser::defaults(),
         scrub: nothing_secret(),
+        matching,
         on_drift,
         pace: Pace::Fast,
         live: None,
@@ -270,6 +275,7 @@ async fn secrets_are_redacted_in_requests_and_responses() {
         bodies: Arc::new(memory.clone()),
         normalisers: Normaliser::defaults(),
         scrub: scrub("hush2"),
+        matching: Matching::Whole,
         on_drift: OnDrift::Fail,
         pace: Pace::Fast,
         live: None,
@@ -308,4 +314,49 @@ async fn the_agents_own_texts_are_compared_and_not_kept() {
     let difference = &report.drifts[0].differences[0];
     assert_eq!((difference.pointer.as_str(), difference.agent_texts), ("/system/0/text", true));
     assert!(difference.present.as_ref().unwrap().contains("You are an Agent"), "{difference:?}");
+}
+
+#[tokio::test]
+async fn another_version_matches_by_the_users_side_and_its_differences_are_listed() {
+    let body = with_words("You are an agent", "2026-11-16", "Linux 6.1");
+    let memory = record(&[(None, body, 200, JSON, "fine")], nothing_secret()).await;
+    let mut newer = with_words("You are another agent", "2026-11-16", "Linux 6.1");
+    newer["model"] = json!("n");
+    newer["messages"].as_array_mut().unwrap().insert(0, json!({"role": "system", "content": "be brief"}));
+    let crossing = replay_by(&memory, Matching::UserSide, OnDrift::Fail);
+    assert_eq!(said(crossing.answer(asked(None, &newer))).await, (200, "fine".into()));
+    let report = crossing.report();
+    assert!(report.is_faithful());
+    assert_eq!((report.exact, report.crossed), (1, 1));
+    assert_eq!(report.agent.lines().len(), 3, "{:?}", report.agent);
+    let strict = replay(&memory, OnDrift::Fail);
+    assert_eq!(said(strict.answer(asked(None, &newer))).await.0, 400);
+    newer["messages"][1]["content"][1]["text"] = json!("stop");
+    let drifting = replay_by(&memory, Matching::UserSide, OnDrift::Fail);
+    assert_eq!(said(drifting.answer(asked(None, &newer))).await.0, 400);
+    let report = drifting.report();
+    let difference = &report.drifts[0].differences[0];
+    assert_eq!(difference.pointer, "/messages/1/content/1/text");
+    assert_eq!((difference.recorded.as_deref(), difference.present.as_deref()), (Some("go"), Some("stop")));
+}
+
+#[tokio::test]
+async fn a_result_of_a_tool_that_is_gone_is_reported_as_such() {
+    let called = |result: &str, tools: Value| {
+        json!({"model": "m", "tools": tools, "messages": [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": result}]}]})
+    };
+    let memory =
+        record(&[(None, called("ok", json!([{"name": "Bash"}])), 200, JSON, "fine")], nothing_secret()).await;
+    for (tools, kind) in
+        [(json!([{"name": "Bash"}]), DriftKind::ToolResult), (json!([]), DriftKind::ToolGone)]
+    {
+        let crossing = replay_by(&memory, Matching::UserSide, OnDrift::Fail);
+        assert_eq!(said(crossing.answer(asked(None, &called("no such tool", tools)))).await.0, 400);
+        let report = crossing.report();
+        assert_eq!(report.drifts[0].kind, kind);
+        assert_eq!(report.drifts[0].differences[0].call.as_ref().unwrap().name, "Bash");
+    }
 }

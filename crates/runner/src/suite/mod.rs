@@ -187,7 +187,7 @@ impl Trial {
         let TrialRequest {
             verb,
             environment,
-            model,
+            mut model,
             sandbox,
             consent,
             name,
@@ -203,6 +203,9 @@ impl Trial {
         let plan = &planned.compiled.plan;
         let version = planned.program_found.as_ref().filter(|path| !environment.is_of_the_project(path));
         let version = version.and_then(|path| agent_version(&environment.state, path));
+        if let Model::Replay(replay) = &mut model {
+            replay.for_agent(version);
+        }
         let notice = match &planned.program_found {
             Some(path) => worth_knowing(&path.to_string(), version, &planned.versions),
             // A missing credential is reported when it is needed.

@@ -29,8 +29,8 @@ mod values;
 
 pub(crate) use answers::RecordedAnswers;
 pub use belljar_egress::tape::{
-    Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, Private, ReplayReport, ToolCall,
-    UnknownNormaliser,
+    AgentDifferences, Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, Private, ReplayReport,
+    ToolCall, UnknownNormaliser,
 };
 pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
 pub use belljar_verdict::StaleRule;
@@ -48,7 +48,8 @@ pub use privacy::{PrivateFinding, own_names, private_findings};
 pub use record::{Failing, Recorded};
 pub use rejudge::{Mutate, Rejudged, Rejudging, rejudge, rejudge_many};
 pub use replay::{
-    ReplayError, ReplayRequest, Replayed, Scenarios, check_closed_network, open_cassette, replay,
+    ReplayError, ReplayRequest, Replayed, ReplayedAgents, Scenarios, check_closed_network, open_cassette,
+    replay,
 };
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};
@@ -56,9 +57,9 @@ pub use staleness::stale;
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
 
-use belljar_contract::{BodyRef, Event, EventRecord, Exchange, Lane, with_causes};
+use belljar_contract::{AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, with_causes};
 use belljar_egress::gateway::Responder;
-use belljar_egress::tape::{KeepExchanges, Replay, ReplaySetup, Scrub, TapeBodies};
+use belljar_egress::tape::{KeepExchanges, Matching, Replay, ReplaySetup, Scrub, TapeBodies};
 use belljar_record::Redact;
 use belljar_record::tape::ExchangeLog;
 use std::borrow::Cow;
@@ -81,6 +82,17 @@ pub struct ReplayModel {
     /// What to do with a request that the tape does not have.
     pub on_drift: OnDrift,
     pace: Pace,
+    across: AcrossVersions,
+    matching: Matching,
+}
+
+/// What must match if the agent is not of the recorded version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AcrossVersions {
+    /// The user's side.
+    UserSide,
+    /// Everything, as on the recorded version.
+    Strict,
 }
 
 impl ReplayModel {
@@ -88,9 +100,24 @@ impl ReplayModel {
     ///
     /// # Errors
     /// If the tape was made with an unknown normaliser.
-    pub fn new(tape: Arc<Tape>, on_drift: OnDrift, pace: Pace) -> Result<Self, UnknownNormaliser> {
+    pub fn new(
+        tape: Arc<Tape>,
+        on_drift: OnDrift,
+        pace: Pace,
+        across: AcrossVersions,
+    ) -> Result<Self, UnknownNormaliser> {
         let normalisers = normalisers(&tape)?;
-        Ok(Self { tape, normalisers, on_drift, pace })
+        Ok(Self { tape, normalisers, on_drift, pace, across, matching: Matching::Whole })
+    }
+
+    /// Decides what must match. An agent whose version is not known may be the recorded one.
+    pub(crate) fn for_agent(&mut self, present: Option<AgentVersion>) {
+        let recorded = self.tape.head.agent.version.as_deref().and_then(AgentVersion::parse);
+        let is_other = matches!((recorded, present), (Some(recorded), Some(present)) if recorded != present);
+        self.matching = match self.across {
+            AcrossVersions::UserSide if is_other => Matching::UserSide,
+            AcrossVersions::UserSide | AcrossVersions::Strict => Matching::Whole,
+        };
     }
 
     /// Whether a judge was asked when the tape was recorded.
@@ -108,12 +135,13 @@ impl ReplayModel {
     }
 
     pub(crate) fn replay(self, scrub: Scrub, live: Option<Arc<dyn Responder>>) -> Replay {
-        let Self { tape, normalisers, on_drift, pace } = self;
+        let Self { tape, normalisers, on_drift, pace, across: _, matching } = self;
         Replay::new(ReplaySetup {
             exchanges: tape.exchanges.clone(),
             bodies: Arc::new(Bodies(tape)),
             normalisers,
             scrub,
+            matching,
             on_drift,
             pace,
             live,

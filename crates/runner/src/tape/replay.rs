@@ -6,7 +6,7 @@ use super::rejudge::Rejudging;
 use super::scenario_files::ScenarioFiles;
 use super::staleness::PresentFiles;
 use super::{
-    Changed, FindError, OnDrift, Pace, ReplayModel, ReplayReport, Tape, TapeFailure, Taping,
+    AcrossVersions, Changed, FindError, OnDrift, Pace, ReplayModel, ReplayReport, Tape, TapeFailure, Taping,
     UnknownNormaliser, agent_version, scenario_of,
 };
 use crate::environment::HostEnvironment;
@@ -17,7 +17,7 @@ use crate::suite::{
 };
 use belljar_contract::{AbsPath, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice};
 use belljar_record::CassetteFault;
-use belljar_verdict::{DriftedRun, StaleRule, judge_drifted, judge_stale};
+use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -163,6 +163,8 @@ pub struct ReplayRequest<'a> {
     pub on_drift: OnDrift,
     /// How fast answers are given.
     pub pace: Pace,
+    /// What must match if the agent is not of the recorded version.
+    pub across: AcrossVersions,
     /// Whether it may be green although the recorded scenario or skills were others.
     pub stale: StaleRule,
     /// What answers questions beside the scenario's own rules.
@@ -181,7 +183,34 @@ pub struct Replayed {
     pub report: ReplayReport,
     /// The facts that changed since the tape was recorded.
     pub changed: Vec<Changed>,
+    /// The versions of the agent.
+    pub agents: ReplayedAgents,
     tape: AbsPath,
+}
+
+/// The version of the agent that was recorded, and of the one that was run, as each reports itself.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct ReplayedAgents {
+    pub recorded: Option<String>,
+    pub present: Option<String>,
+}
+
+impl ReplayedAgents {
+    /// The sentence about a replay on another version.
+    #[must_use]
+    pub fn sentence(&self) -> Option<String> {
+        let (recorded, present) = (self.recorded.as_ref()?, self.present.as_ref()?);
+        (recorded != present).then(|| format!("replayed on {present}, recorded on {recorded}"))
+    }
+}
+
+/// Only another version may differ in the agent's own parts. A program that says one version before the run and the
+/// recorded one during it is not known to be another.
+fn judge_crossing(judgement: &mut Judgement, report: &ReplayReport, agents: &ReplayedAgents) {
+    if report.crossed > 0 && agents.sentence().is_none() {
+        let why = "requests differ from the tape in the agent's own parts, and the agent does not report another version";
+        judge_contradicting(judgement, Some(why.to_owned()));
+    }
 }
 
 /// Runs the real agent in its sandbox with the recorded answers.
@@ -197,13 +226,14 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
         sandbox,
         on_drift,
         pace,
+        across,
         stale,
         answering,
         keep,
         watch,
     } = request;
     let tape = Arc::new(tape);
-    let model = ReplayModel::new(Arc::clone(&tape), on_drift, pace)?;
+    let model = ReplayModel::new(Arc::clone(&tape), on_drift, pace, across)?;
     let mut tried = trial.run(TrialRequest {
         verb: RunVerb::Replay,
         environment,
@@ -226,13 +256,16 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     }
     let report = tried.report.replayed.clone().unwrap_or_default();
     let mut changed = ScenarioFiles::of(trial).changed_since(&tape.head.scenario);
-    changed.extend(tried.facts.changed_since(&tape.head, agent_version(&tried.run).as_deref()));
+    let present = agent_version(&tried.run);
+    changed.extend(tried.facts.changed_since(&tape.head, present.as_deref()));
+    let agents = ReplayedAgents { recorded: tape.head.agent.version.clone(), present };
+    judge_crossing(&mut tried.judgement, &report, &agents);
     judge_stale(&mut tried.judgement, sentences(&changed), stale);
     if let Some(run) = drifted(&report, &tried.judgement, on_drift) {
         judge_drifted(&mut tried.judgement, run);
     }
     tried.conclude(environment)?;
-    Ok(Replayed { tried, report, changed, tape: tape.directory().clone() })
+    Ok(Replayed { tried, report, changed, agents, tape: tape.directory().clone() })
 }
 
 /// What changed in the test itself, each a sentence.
@@ -273,6 +306,7 @@ impl Replayed {
         value["exit_code"] = json!(self.exit().code());
         value["replay"] = json!(self.report);
         value["changed"] = json!(self.changed);
+        value["agents"] = json!(self.agents);
         value
     }
 }

@@ -2,10 +2,11 @@
 
 use belljar_contract::{visible, visible_lines};
 use belljar_report::Style;
-use belljar_runner::tape::{Changed, Drift, Mutation, Mutations, NotCheckable, ReplayReport};
+use belljar_runner::tape::{Drift, Mutation, Mutations, NotCheckable, Replayed};
 
 /// The report of a replay as text.
-pub(super) fn drift_text(report: &ReplayReport, changed: &[Changed], style: Style) -> String {
+pub(super) fn drift_text(replayed: &Replayed, style: Style) -> String {
+    let Replayed { tried: _, report, changed, agents, .. } = replayed;
     let mut text = String::new();
     for (at, drift) in report.drifts.iter().enumerate() {
         // What a conversation once contains it contains for good.
@@ -39,9 +40,14 @@ pub(super) fn drift_text(report: &ReplayReport, changed: &[Changed], style: Styl
     }
     // Changes of the test itself are part of the judgement.
     for changed in changed.iter().filter(|one| !one.is_of_the_test()) {
-        if !report.is_faithful() || changed.what.contains("version") {
+        if !report.is_faithful() && !changed.what.contains("version") {
             text.push_str(&format!("  {}\n", visible(&changed.sentence())));
         }
+    }
+    if let Some(sentence) = agents.sentence() {
+        text.push_str(&format!("  {}\n", visible(&sentence)));
+        let lines = report.agent.lines();
+        lines.iter().for_each(|line| text.push_str(&format!("    {}\n", visible(line))));
     }
     let drifts = report.drifts.len() as u64 + report.more_drifts;
     text.push_str(&format!(

@@ -1,0 +1,106 @@
+//! Recordings on another version of the agent than the one that they were made with, in both directions.
+
+use crate::stage::Stage;
+use belljar_testkit::process::Finished;
+use belljar_testkit::{agent, require};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: [&str; 3] = ["changelog", "forecast", "report"];
+
+fn examples() -> Stage {
+    Stage::copy_of(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples")))
+}
+
+fn with(stage: &Stage, program: &Path, arguments: &[&str]) -> Finished {
+    let directory = program.parent().unwrap().display().to_string();
+    stage.finish(stage.command(arguments).env("PATH", format!("{directory}:/usr/bin:/bin")))
+}
+
+fn rows(found: &Finished) -> Vec<Value> {
+    let envelope: Value = serde_json::from_str(&found.stdout).unwrap();
+    envelope["data"]["results"].as_array().unwrap_or_else(|| panic!("{envelope:#}")).clone()
+}
+
+/// Both versions, each with the other: recorded with the first, replayed with the second.
+fn pairs() -> [(PathBuf, PathBuf, bool); 2] {
+    let (pinned, next) = (agent::real().unwrap(), agent::next().unwrap());
+    [(pinned.clone(), next.clone(), true), (next, pinned, false)]
+}
+
+#[test]
+fn the_examples_replay_on_the_other_version_and_the_differences_are_listed() {
+    require!(Agent, AgentNext, Bwrap);
+    for (recorder, replayer, shipped) in pairs() {
+        let stage = examples();
+        if !shipped {
+            let found = with(&stage, &recorder, &["record", "--scripted", "."]);
+            assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+        }
+        let found = with(&stage, &replayer, &["replay", "--json", "."]);
+        assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
+        let rows = rows(&found);
+        assert_eq!(rows.len(), EXAMPLES.len());
+        for row in &rows {
+            let replay = &row["replay"];
+            assert_eq!(replay["exact"], replay["exchanges"], "{row:#}");
+            assert_eq!(replay["crossed"], replay["exchanges"], "{row:#}");
+            assert_ne!(row["agents"]["recorded"], row["agents"]["present"], "{row:#}");
+            let tools = if shipped { "tools_added" } else { "tools_removed" };
+            assert!(replay["agent"][tools].to_string().contains("ToolSearch"), "{row:#}");
+        }
+        let shown = with(&stage, &replayer, &["replay", "report"]);
+        let line = format!(
+            "replayed on {}, recorded on {}",
+            rows[0]["agents"]["present"].as_str().unwrap(),
+            rows[0]["agents"]["recorded"].as_str().unwrap()
+        );
+        assert!(shown.stderr.contains(&line), "{}", shown.stderr);
+        let strict = with(&stage, &replayer, &["replay", "--strict", "--json", "report"]);
+        assert_eq!(strict.status.code(), Some(7), "{}", strict.stdout);
+    }
+}
+
+/// What the user's side changed is found on either version, with its place.
+#[test]
+fn a_changed_script_drifts_on_both_versions() {
+    require!(Agent, AgentNext, Bwrap);
+    let stage = examples();
+    let script = stage.path("project/changelog/skill/changelog/scripts/changelog.sh");
+    let text = fs::read_to_string(&script).unwrap();
+    assert!(text.contains("entries"));
+    fs::write(&script, text.replace("entries", "Entries")).unwrap();
+    for program in [agent::real().unwrap(), agent::next().unwrap()] {
+        let found = with(&stage, &program, &["replay", "--json", "changelog"]);
+        let row = &rows(&found)[0];
+        assert_eq!(found.status.code(), Some(7), "{row:#}");
+        let difference = &row["replay"]["drifts"][0]["differences"][0];
+        assert_eq!(difference["recorded"], json!("3 entries"), "{row:#}");
+        assert_eq!(difference["present"], json!("3 Entries"), "{row:#}");
+        assert_eq!(difference["call"]["name"], json!("Bash"), "{row:#}");
+        assert!(difference["pointer"].as_str().unwrap().starts_with("/messages/"), "{row:#}");
+    }
+}
+
+/// A prompt, an answer, an upload and a skill's text belong to the user's side.
+#[test]
+fn no_change_of_the_users_side_is_green_on_another_version() {
+    require!(Agent, AgentNext, Bwrap);
+    let next = agent::next().unwrap();
+    for (file, from, to) in [
+        ("report/report.yaml", "prompt: ", "prompt: Please "),
+        ("report/report.yaml", "HTML", "Markdown"),
+        ("report/figures.csv", "1200", "1201"),
+        ("report/skill/report/SKILL.md", "# Report", "# A report"),
+        ("report/skill/report/scripts/report.sh", "<table>", "<table class=x>"),
+    ] {
+        let stage = examples();
+        let path = stage.path(&format!("project/{file}"));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{file}: {text}");
+        fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        let found = with(&stage, &next, &["replay", "--json", "report"]);
+        assert!(matches!(found.status.code(), Some(1 | 3 | 7)), "{file}: {}", found.stdout);
+    }
+}

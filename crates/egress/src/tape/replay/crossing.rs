@@ -1,0 +1,161 @@
+//! Matching on another version of the agent than the recorded one.
+
+use super::super::drift::{self, DIFFERENCES_SHOWN, Difference, DriftKind};
+use super::super::normaliser::{Canonical, Normaliser, read_kept};
+use super::super::owned::{OwnedPart, OwnedParts};
+use super::{Matching, ReplayInner, ReplayReport};
+use belljar_contract::ConversationKey;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+impl ReplayInner {
+    /// The exchanges of a conversation whose request is the same.
+    pub(super) fn matching(&self, conversation: &ConversationKey, canonical: &Canonical) -> Vec<usize> {
+        let own = self.setup.exchanges.iter().enumerate();
+        let own = own.filter(|(_, exchange)| exchange.conversation == *conversation);
+        let same = own.clone().filter(|(_, exchange)| exchange.request.body.digest == canonical.digest);
+        let same: Vec<usize> = same.map(|(at, _)| at).collect();
+        if !same.is_empty() || self.setup.matching == Matching::Whole {
+            return same;
+        }
+        let present = OwnedParts::of(&canonical.value);
+        own.map(|(at, _)| at).filter(|at| self.owned(*at) == Some(&present)).collect()
+    }
+
+    /// The user's parts of a recorded request; `None` if its body cannot be read.
+    fn owned(&self, at: usize) -> Option<&OwnedParts> {
+        let known = &self.owned[at];
+        if known.get().is_none() {
+            known.set(OwnedParts::of(&self.request(at)?)).ok();
+        }
+        known.get()
+    }
+
+    fn request(&self, at: usize) -> Option<Value> {
+        let body = self.setup.bodies.body(self.setup.exchanges[at].request.body).ok()?;
+        Some(read_kept(&body))
+    }
+
+    /// Whether a recorded sub-agent began with the first message of this request.
+    pub(super) fn opens_like(&self, canonical: &Canonical) -> impl Fn(&ConversationKey) -> bool {
+        let opening = OwnedParts::first_message(&canonical.value);
+        let digest = canonical.first_message;
+        move |key| match (key, self.setup.matching) {
+            (ConversationKey::Main, _) => false,
+            (ConversationKey::SubAgent { first, .. }, _) if *first == digest => true,
+            (ConversationKey::SubAgent { .. }, Matching::Whole) => false,
+            (ConversationKey::SubAgent { .. }, Matching::UserSide) => {
+                let at = self.setup.exchanges.iter().position(|exchange| exchange.conversation == *key);
+                let request = at.and_then(|at| self.request(at));
+                request.is_some_and(|request| OwnedParts::first_message(&request) == opening)
+            }
+        }
+    }
+
+    /// Notes what the agent sent otherwise in a request that matched.
+    pub(super) fn cross(&self, report: &mut ReplayReport, at: usize, canonical: &Canonical) {
+        if self.setup.exchanges[at].request.body.digest == canonical.digest {
+            return;
+        }
+        report.crossed += 1;
+        if let Some(recorded) = self.request(at) {
+            report.agent.add(&recorded, &canonical.value);
+        }
+    }
+
+    /// How far a recorded request is from the present one: in turns, which outweigh the rest, and in differences.
+    pub(super) fn distance(&self, at: usize, recorded: &Value, present: &Canonical) -> (usize, usize) {
+        match (self.setup.matching, self.owned(at)) {
+            (Matching::UserSide, Some(owned)) => {
+                let now = OwnedParts::of(&present.value);
+                (owned.0.len().abs_diff(now.0.len()), owned.differing(&now).len())
+            }
+            (Matching::Whole | Matching::UserSide, _) => {
+                let turns = |of: &Value| of["messages"].as_array().map_or(0, Vec::len);
+                let distance = turns(recorded).abs_diff(turns(&present.value));
+                (distance, drift::pointers(recorded, &present.value).len())
+            }
+        }
+    }
+}
+
+/// Describes what differs on the user's side.
+pub(super) fn describe(
+    recorded: &Value,
+    present: &Value,
+    used: &[Normaliser],
+) -> (DriftKind, Vec<&'static str>, Vec<Difference>, usize) {
+    let (before, now) = (OwnedParts::of(recorded), OwnedParts::of(present));
+    let places = before.differing(&now);
+    let covered = drift::covered(&before.document(), &now.document(), used);
+    let is_result = |part: &OwnedPart| part.value.get("result").is_some();
+    let in_result = places.iter().all(|(left, right)| left.or(*right).is_some_and(is_result));
+    let differences: Vec<Difference> = places
+        .iter()
+        .take(DIFFERENCES_SHOWN)
+        .flat_map(|(left, right)| differences(*left, *right, (recorded, present)))
+        .collect();
+    let kind = match (covered.is_empty(), in_result, is_gone(&differences, present)) {
+        (false, _, _) => DriftKind::Cosmetic,
+        (true, _, true) => DriftKind::ToolGone,
+        (true, true, false) => DriftKind::ToolResult,
+        (true, false, false) => DriftKind::Prompt,
+    };
+    (kind, covered, differences, places.len().saturating_sub(DIFFERENCES_SHOWN))
+}
+
+/// Whether the first difference is the result of a tool that the present request does not offer.
+fn is_gone(differences: &[Difference], present: &Value) -> bool {
+    let offered: BTreeSet<&str> = present["tools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|tool| tool.get("name")?.as_str())
+        .collect();
+    let call = differences.first().and_then(|difference| difference.call.as_ref());
+    call.is_some_and(|call| !offered.contains(call.name.as_str()))
+}
+
+/// The places where two parts differ, in the present request if it has them.
+fn differences(
+    before: Option<&OwnedPart>,
+    now: Option<&OwnedPart>,
+    (recorded, present): (&Value, &Value),
+) -> Vec<Difference> {
+    let value = |part: Option<&OwnedPart>| part.map(|part| part.value.clone());
+    let pointer = now.or(before).map(|part| part.pointer.clone()).unwrap_or_default();
+    let id = now.or(before).and_then(|part| part.value.get("result")?.as_str());
+    let call = id.and_then(|id| drift::call(present, id).or_else(|| drift::call(recorded, id)));
+    let (Some(left), Some(right)) = (value(before), value(now)) else {
+        let shown = |part: Option<&OwnedPart>| part.map(|part| drift::shortened(&part.value.to_string(), 0));
+        return vec![Difference {
+            pointer,
+            recorded: shown(before),
+            present: shown(now),
+            agent_texts: false,
+            call,
+        }];
+    };
+    let inner = drift::pointers(&left, &right).into_iter().map(|inside| {
+        let text = |of: &Value| {
+            of.pointer(&inside).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        };
+        let (old, new) = match (text(&left), text(&right)) {
+            (Some(old), Some(new)) => {
+                let (old, new) = drift::windows(&old, &new);
+                (Some(old), Some(new))
+            }
+            (old, new) => {
+                (old.map(|old| drift::shortened(&old, 0)), new.map(|new| drift::shortened(&new, 0)))
+            }
+        };
+        Difference {
+            pointer: pointer.clone(),
+            recorded: old,
+            present: new,
+            agent_texts: false,
+            call: call.clone(),
+        }
+    });
+    inner.collect()
+}

@@ -1,6 +1,6 @@
 //! Sub-agents: their starts, calls and results.
 
-use super::{Check, Key, check};
+use super::{Check, Key, Search, check};
 use crate::finding::{Finding, around};
 use crate::run::{Origin, Return, Run};
 use crate::value::{Count, Text, ToolGlob};
@@ -111,6 +111,10 @@ impl Check for SubAgentToolUsed {
             None => run.fails_if_whole(format!("no sub-agent called {}", self.0)),
         }
     }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(run.calls().iter().map(|call| call.tool))
+    }
 }
 
 impl Check for ToolAbsent {
@@ -123,6 +127,10 @@ impl Check for ToolAbsent {
             Some(call) => Finding::unknown(format!("who called {} is not known", call.tool)),
             None => run.holds_if_whole(format!("no sub-agent called {}", self.0)),
         }
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::unwanted(run.calls().iter().map(|call| call.tool))
     }
 }
 
@@ -143,5 +151,9 @@ impl Check for OutputContains {
             }
         }
         run.fails_if_whole("no such sub-agent brought it back")
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(dispatches(run).into_iter().filter_map(|dispatch| Some(dispatch.back?.text)))
     }
 }

@@ -7,14 +7,14 @@
 mod cases;
 mod talks;
 
-use crate::cmd::record::{data, with_agent};
+use crate::cmd::record::{bash, data, main_turn, script, with_agent};
 use crate::services::{plain, serve};
 use crate::stage::{Stage, blessing};
 use belljar_testkit::process::run_within;
 use belljar_testkit::require;
 use cases::{CASES, IMPOSSIBLE, REFUSED_HEADING};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,6 +55,11 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
+/// Whether a key is about what the agent reports as it begins.
+fn of_the_beginning(key: &str) -> bool {
+    key.ends_with("_available")
+}
+
 /// The checks that are asked of a conversation. Those that contradict others are in a list of their own.
 fn asked(talk: Talk, apart: bool) -> Vec<Expected> {
     let cases = CASES.iter().filter(|case| cases::APART.contains(&case.key) == apart);
@@ -63,7 +68,9 @@ fn asked(talk: Talk, apart: bool) -> Vec<Expected> {
     };
     cases
         .flat_map(|case| match talk {
-            Talk::Cut => vec![Some(Expected { key: case.key, value: case.pass.1, outcome: "unknown" })],
+            // The agent had begun, so what it was offered is known.
+            Talk::Cut if of_the_beginning(case.key) => vec![one(case.key, (talk, case.pass.1), "pass")],
+            Talk::Cut => vec![one(case.key, (talk, case.pass.1), "unknown")],
             Talk::Orderly | Talk::Disorderly => {
                 let fail = case.fail.and_then(|fail| one(case.key, fail, "fail"));
                 vec![one(case.key, case.pass, "pass"), fail]
@@ -106,6 +113,14 @@ fn outcomes(row: &Value, asked: &[Expected]) -> Vec<Found> {
     checks.iter().zip(asked).map(one).collect()
 }
 
+/// With the network, a replay reaches the host again.
+fn replayed_with_the_network(stage: &Stage, tape: &str, asked: &[Expected]) {
+    let row = row(stage, &["replay", "--json", "--network", "--yes", tape]);
+    for found in outcomes(&row, asked) {
+        assert_eq!(found.outcome, "pass", "{}: {}", found.key, found.message);
+    }
+}
+
 /// A list in the three lanes.
 fn judged(stage: &Stage, talk: Talk, apart: bool, port: u16) -> Vec<(Lane, Found)> {
     let name = scenario(stage, talk, apart, port);
@@ -117,6 +132,9 @@ fn judged(stage: &Stage, talk: Talk, apart: bool, port: u16) -> Vec<(Lane, Found
     let replay = row(stage, &["replay", "--json", "--on-drift", "continue", &tape]);
     if talk != Talk::Cut {
         assert_eq!(replay["replay"]["drifts"], json!([]), "{replay:#}");
+    }
+    if talk == Talk::Orderly && !apart {
+        replayed_with_the_network(stage, &tape, &asked);
     }
     let protocol = row(stage, &["replay", "--json", "--protocol", &tape]);
     let lanes = [(Lane::Run, run), (Lane::Replay, replay), (Lane::Protocol, protocol)];
@@ -130,7 +148,7 @@ fn judged(stage: &Stage, talk: Talk, apart: bool, port: u16) -> Vec<(Lane, Found
 fn unseen(stage: &Stage) -> Vec<(Lane, Found)> {
     let asked: Vec<Expected> = CASES
         .iter()
-        .filter(|case| case.key.ends_with("_available"))
+        .filter(|case| of_the_beginning(case.key))
         .map(|case| Expected { key: case.key, value: case.pass.1, outcome: "unknown" })
         .collect();
     let list: String = asked.iter().map(|one| format!("  - {}: {}\n", one.key, one.value)).collect();
@@ -156,96 +174,86 @@ fn stage(port: u16) -> Stage {
     stage
 }
 
-/// Everything that was found, each list in a thread because the cut ones only wait.
+/// Everything that was found. The cut lists wait most of the time, so each has a thread.
 fn everything() -> Vec<(Lane, Found)> {
     let port = serve(|_, _| plain("thanks", "text/plain"));
-    let talks = [Talk::Orderly, Talk::Disorderly, Talk::Cut];
-    let lists = talks.into_iter().flat_map(|talk| [(talk, false), (talk, true)]);
-    let (waiting, busy): (Vec<_>, Vec<_>) = lists.partition(|(talk, _)| *talk == Talk::Cut);
-    let in_turn = |lists: Vec<(Talk, bool)>| -> Vec<(Lane, Found)> {
-        lists.into_iter().flat_map(|(talk, apart)| judged(&stage(port), talk, apart, port)).collect()
-    };
+    let list = move |talk, apart| judged(&stage(port), talk, apart, port);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| in_turn(waiting));
-        let mut found = in_turn(busy);
-        found.extend(unseen(&stage(port)));
-        found.extend(waiting.join().unwrap());
+        let cut = [false, true].map(|apart| scope.spawn(move || list(Talk::Cut, apart)));
+        let mut found = unseen(&stage(port));
+        for (talk, apart) in [
+            (Talk::Orderly, false),
+            (Talk::Orderly, true),
+            (Talk::Disorderly, false),
+            (Talk::Disorderly, true),
+        ] {
+            found.extend(list(talk, apart));
+        }
+        found.extend(cut.into_iter().flat_map(|cut| cut.join().unwrap()));
         found
     })
 }
 
-/// The outcomes of one key, with a message for each.
-type Outcomes<'a> = BTreeMap<(Lane, &'a str), &'a str>;
-
+/// A key with every outcome that was found.
 struct Row<'a> {
     key: &'a str,
-    outcomes: Outcomes<'a>,
-    /// What a lane says where the run had another outcome.
-    otherwise: BTreeMap<(Lane, &'static str), &'a str>,
+    outcomes: BTreeSet<(Lane, &'a str)>,
 }
 
 impl Row<'_> {
+    /// The outcomes in a lane.
     fn cell(&self, lane: Lane) -> String {
-        let seen = OUTCOMES.iter().filter(|outcome| self.outcomes.contains_key(&(lane, outcome)));
+        let seen = OUTCOMES.iter().filter(|outcome| self.outcomes.contains(&(lane, **outcome)));
         seen.copied().collect::<Vec<_>>().join(", ")
     }
 
-    /// Why an outcome is missing. What the binary said instead comes first.
-    fn reason(&self, lane: Lane, outcome: &'static str) -> String {
-        if let Some(message) = self.otherwise.get(&(lane, outcome)) {
-            return (*message).to_owned();
-        }
-        let fits = |reason: &&cases::Impossible| {
-            (reason.keys)(self.key) && reason.outcome == outcome && reason.lanes.contains(&lane)
-        };
-        let reason = IMPOSSIBLE.iter().find(fits);
-        reason.unwrap_or_else(|| panic!("no case shows {outcome} of `{}` on a {lane:?}", self.key)).why.to_owned()
+    /// Why an outcome is missing.
+    fn reason(&self, lane: Lane, outcome: &str) -> &'static str {
+        let reason = impossible(self.key, lane, outcome);
+        reason.unwrap_or_else(|| panic!("no case shows {outcome} of `{}` on a {lane:?}", self.key)).why
     }
 
     fn line(&self) -> String {
-        let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut reasons: Vec<&str> = Vec::new();
         for outcome in OUTCOMES {
-            let lanes = LANES.iter().filter(|(lane, _)| !self.outcomes.contains_key(&(*lane, outcome)));
-            for (lane, name) in lanes {
-                let why = self.reason(*lane, outcome);
-                reasons.entry(why).or_default().push(format!("{outcome} on a {name}"));
-            }
+            let missing = LANES.iter().filter(|(lane, _)| !self.outcomes.contains(&(*lane, outcome)));
+            reasons.extend(missing.map(|(lane, _)| self.reason(*lane, outcome)));
         }
-        let reasons: Vec<String> =
-            reasons.iter().map(|(why, cells)| format!("{}: {why}", grouped(cells))).collect();
+        reasons.dedup();
+        let case = CASES.iter().find(|case| case.key == self.key).unwrap();
+        let fail = case.fail.map(|(_, value)| format!("`{value}`")).unwrap_or_default();
         let cells: Vec<String> = LANES.iter().map(|(lane, _)| self.cell(*lane)).collect();
-        format!("| `{}` | {} | {} |\n", self.key, cells.join(" | "), reasons.join("; "))
+        let (key, pass, cells, reasons) = (self.key, case.pass.1, cells.join(" | "), reasons.join("; "));
+        format!("| `{key}` | `{pass}` | {fail} | {cells} | {reasons} |\n")
     }
 }
 
-/// `no fail`, or the lanes where only some lack it.
-fn grouped(cells: &[String]) -> String {
-    let outcome = |cell: &String| cell.split(' ').next().unwrap().to_owned();
-    let outcomes: BTreeSet<String> = cells.iter().map(outcome).collect();
-    let everywhere = cells.len() == outcomes.len() * LANES.len();
-    let words: Vec<String> = if everywhere { outcomes.into_iter().collect() } else { cells.to_vec() };
-    format!("no {}", words.join(", no "))
+/// Why no run of a lane can have an outcome.
+fn impossible(key: &str, lane: Lane, outcome: &str) -> Option<&'static cases::Impossible> {
+    IMPOSSIBLE
+        .iter()
+        .find(|reason| (reason.keys)(key) && reason.outcome == outcome && reason.lanes.contains(&lane))
 }
 
-fn rows<'a>(keys: &'a [String], found: &'a [(Lane, Found)]) -> Vec<Row<'a>> {
-    let row = |key: &'a String| {
-        let (mut outcomes, mut otherwise) = (Outcomes::new(), BTreeMap::new());
-        for (lane, found) in found.iter().filter(|(_, found)| found.key == key) {
-            outcomes.insert((*lane, found.outcome.as_str()), found.message.as_str());
-            if found.outcome != found.expected && *lane != Lane::Run {
-                otherwise.insert((*lane, found.expected), found.message.as_str());
-            }
+/// A case has the outcome that it was written for, or cannot have it, for the reason that the binary gives.
+#[track_caller]
+fn assert_expected(lane: Lane, found: &Found) {
+    let Found { key, expected, outcome, message } = found;
+    match impossible(key, lane, expected) {
+        None => assert_eq!(outcome, expected, "{key} on a {lane:?}: {message}"),
+        Some(reason) => {
+            assert_ne!(outcome, expected, "{key} on a {lane:?} is possible");
+            assert!(message.contains(reason.says), "{key} on a {lane:?}: {message}");
         }
-        Row { key, outcomes, otherwise }
-    };
-    keys.iter().map(row).collect()
+    }
 }
 
 /// The keys that are refused, from the reference, and what the binary says to each of them.
 fn refused() -> String {
     let page = fs::read_to_string(repository().join("docs/reference/checks.md")).unwrap();
     let (_, table) = page.split_once("## Keys that are refused").unwrap();
-    let keys: Vec<&str> = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let keys: Vec<&str> =
+        table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let stage = Stage::new();
     let list: String = keys.iter().map(|key| format!("  - {key}: true\n")).collect();
     stage.write("project/a.yaml", format!("prompt: go\nassert:\n{list}"));
@@ -269,24 +277,59 @@ fn every_check_is_judged_on_a_run_a_replay_and_the_frames_alone() {
     let cases: Vec<&str> = CASES.iter().map(|case| case.key).collect();
     assert_eq!(cases, keys, "each key has a case, in the order of the reference");
     let found = everything();
-    for (_, one) in found.iter().filter(|(lane, _)| *lane == Lane::Run) {
-        let impossible = IMPOSSIBLE.iter().any(|reason| {
-            (reason.keys)(one.key) && reason.outcome == one.expected && reason.lanes.contains(&Lane::Run)
-        });
-        let cut = one.expected == "unknown" && one.key.ends_with("_available");
-        assert!(one.outcome == one.expected || impossible || cut, "{}: {}: {}", one.key, one.outcome, one.message);
-    }
-    for reason in IMPOSSIBLE {
-        let seen = found.iter().find(|(lane, one)| {
-            (reason.keys)(one.key) && reason.outcome == one.outcome && reason.lanes.contains(lane)
-        });
-        assert!(seen.is_none(), "it is possible: {} {}", seen.unwrap().1.key, reason.outcome);
-    }
-    let lines: String = rows(&keys, &found).iter().map(Row::line).collect();
+    found.iter().for_each(|(lane, found)| assert_expected(*lane, found));
+    let row = |key: &String| {
+        let of_key = found.iter().filter(|(_, found)| found.key == key);
+        let outcomes = of_key.map(|(lane, found)| (*lane, found.outcome.as_str())).collect();
+        Row { key, outcomes }.line()
+    };
+    let lines: String = keys.iter().map(row).collect();
     let page = format!("{}{lines}{}", cases::INTRODUCTION, refused());
     let path = repository().join("docs/reference/check-evidence.md");
     if blessing() {
         fs::write(&path, &page).unwrap();
     }
     assert_eq!(fs::read_to_string(&path).unwrap_or_default(), page, "BELLJAR_BLESS=1 writes it anew");
+}
+
+/// A tool prints a value that the record redacts: what it printed besides is known, what it did not print is not.
+#[test]
+fn what_is_not_found_beside_a_redacted_value_is_unknown_also_on_a_kept_run() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    stage.write("project/.git/HEAD", "ref: refs/heads/main\n");
+    stage.write("project/session.yaml", "egress: {extra_allow: [example.org]}\n");
+    let turns = [
+        main_turn(&json!([bash("echo \"shown: ${HTTPS_PROXY:?}\"")])),
+        main_turn(&json!([{"text": "All done."}])),
+    ];
+    stage.write("project/a.script.json", script(&turns).to_string());
+    let checks = [
+        ("tool_result_contains: 'shown: '", "pass"),
+        ("tool_result_not_contains: 'shown: '", "fail"),
+        ("tool_result_not_contains: s3cret", "unknown"),
+        ("tool_result_not_matches: '[0-9a-f]{32}'", "unknown"),
+        ("tool_result_contains: s3cret", "unknown"),
+        ("transcript_not_contains: s3cret", "pass"),
+    ];
+    for (check, expected) in checks {
+        let scenario = format!(
+            "session: session.yaml\nprompt: go\nanswers: [{{when_tool: Bash, decide: allow}}]\nassert: [{{{check}}}]\n"
+        );
+        stage.write("project/a.yaml", scenario);
+        let found = if stage.path("project/a.tape").exists() {
+            Vec::new()
+        } else {
+            let run = row(&stage, &["record", "--json", "--scripted", "--yes", "--allow-failing", "a.yaml"]);
+            vec![run, row(&stage, &["replay", "--json", "a.tape"])]
+        };
+        let kept = stage.json(&["judge", "--json", "last", "a.yaml"])["data"].clone();
+        let protocol = row(&stage, &["replay", "--json", "--protocol", "a.tape"]);
+        for row in found.iter().chain([&kept, &protocol]) {
+            let judged = &row["checks"][0];
+            assert_eq!(judged["outcome"], expected, "{check}: {judged:#}");
+            let named = judged["message"].as_str().unwrap().contains("redacted");
+            assert_eq!(named, expected == "unknown", "{check}: {judged:#}");
+        }
+    }
 }

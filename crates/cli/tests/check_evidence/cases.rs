@@ -59,7 +59,8 @@ pub const CASES: &[Case] = &[
     ),
     case("no_unexpected_files", "['outputs/**']", "[]"),
     case("input_unmodified", "'data/**'", "'data/**'"),
-    Case { key: "no_delete_in_outputs", pass: (Disorderly, "true"), fail: None },
+    // The disorderly agent deletes a file of the outputs, one that it made.
+    case("no_delete_in_outputs", "true", "true"),
     case("no_delete_in_mounts", "true", "true"),
     case("question_asked", "format", "colour"),
     case("question_options", "{contains: [HTML]}", "{contains: [PDF]}"),
@@ -70,7 +71,7 @@ pub const CASES: &[Case] = &[
     case("dispatch_count_max", "1", "0"),
     case("subagent_tool_used", "Write", "Edit"),
     case("subagent_tool_absent", "Edit", "Write"),
-    case("subagent_output_contains", "{contains: '42'}", "{contains: '43'}"),
+    case("subagent_output_contains", "{contains: found 42}", "{contains: found 43}"),
     case("subagent_file_write", "{path_suffix: outputs/part.md}", "{path_suffix: never.md}"),
     case("skill_triggered", "'^notes$'", "'^accounts$'"),
     case("no_skill_triggered", "'^accounts$'", "'^notes$'"),
@@ -105,25 +106,46 @@ pub struct Impossible {
     pub outcome: &'static str,
     pub lanes: &'static [Lane],
     pub why: &'static str,
+    /// What the binary says where it was tried.
+    pub says: &'static str,
 }
 
 const EVERYWHERE: &[Lane] = &[Lane::Run, Lane::Replay, Lane::Protocol];
-const MODIFIER: &str = "it lets a signal pass and judges nothing";
+
+const fn of_modifiers(outcome: &'static str) -> Impossible {
+    let why = "pass only: it lets a signal pass and judges nothing";
+    Impossible {
+        keys: |key| key.starts_with("allow_"),
+        outcome,
+        lanes: EVERYWHERE,
+        why,
+        says: "lets a signal pass",
+    }
+}
 
 pub const IMPOSSIBLE: &[Impossible] = &[
-    Impossible { keys: |key| key.starts_with("allow_"), outcome: "fail", lanes: EVERYWHERE, why: MODIFIER },
-    Impossible { keys: |key| key.starts_with("allow_"), outcome: "unknown", lanes: EVERYWHERE, why: MODIFIER },
+    of_modifiers("fail"),
+    of_modifiers("unknown"),
     Impossible {
         keys: |key| key == "no_delete_in_outputs",
         outcome: "fail",
         lanes: EVERYWHERE,
-        why: "the outputs of a scenario begin empty, and a file that is made and deleted within the run is not seen",
+        why: "no fail: the outputs of a scenario begin empty, and a file that is made and deleted within the run is not seen",
+        says: "no file is gone",
     },
     Impossible {
-        keys: |key| key.ends_with("_available"),
+        keys: |key| key == "egress_allowed",
+        outcome: "pass",
+        lanes: &[Lane::Replay],
+        why: "no pass on a replay, which dials nothing; with `--network` it passes",
+        says: "`belljar replay --network` does",
+    },
+    Impossible {
+        keys: super::of_the_beginning,
         outcome: "unknown",
         lanes: &[Lane::Replay, Lane::Protocol],
-        why: "a tape begins with what the agent was offered",
+        why: "no unknown on a replay: a tape begins with what the agent was offered",
+        says: "was ",
     },
 ];
 
@@ -136,11 +158,12 @@ Every key of `assert`, and the outcomes that a test has seen with the real agent
 its tape with the agent, and on a *protocol replay*, which reads the recorded frames and runs nothing. An outcome that is
 missing has its reason in the last column. [What each check means](checks.md) is on a page of its own.
 
-A check passes on one conversation and fails on another. It is unknown on a run that its time limit ended; the checks of what
-the agent was offered are unknown on a run whose conversation belljar did not see.
+The first value passes in a conversation where everything works, the second fails in one where something of everything goes
+wrong. The first value is unknown where a time limit ended the run. The checks of what the agent was offered are unknown on a
+run whose conversation belljar did not see, as `belljar judge` finds after `belljar run`.
 
-| key | run | replay | protocol replay | missing, and why |
-| --- | --- | --- | --- | --- |
+| key | passes | fails | run | replay | protocol replay | missing, and why |
+| --- | --- | --- | --- | --- | --- | --- |
 ";
 
 pub const REFUSED_HEADING: &str = "

@@ -26,7 +26,7 @@ assert:
 
 const CUT: &str = "session: session.yaml
 prompt: go
-timeout_ms: 5000
+timeout_ms: 8000
 answers: [{when_tool: Bash, decide: allow}]
 assert:
 ";
@@ -57,7 +57,9 @@ impl Talk {
             }
             Self::Disorderly => {
                 let mess = [
-                    bash("cat data/in.txt; rm data/in.txt; echo x > notes.txt; echo x > outputs/gone; rm outputs/gone"),
+                    bash(
+                        "cat data/in.txt; rm data/in.txt; echo x > notes.txt; echo x > outputs/gone; rm outputs/gone",
+                    ),
                     bash("echo twice"),
                     bash("echo twice"),
                     bash("echo forbidden"),
@@ -119,7 +121,8 @@ fn work() -> Vec<Value> {
     let option = |label: &str| json!({"label": label, "description": "as said"});
     let question = json!({"question": "Which format?", "header": "Format", "multiSelect": false,
         "options": [option("Markdown"), option("HTML")]});
-    let agent = json!({"description": "look it up", "prompt": "do the part", "subagent_type": "general-purpose"});
+    let agent =
+        json!({"description": "look it up", "prompt": "do the part", "subagent_type": "general-purpose"});
     let part = json!({"file_path": "/workspace/outputs/part.md", "content": "part"});
     vec![
         turn(call("Skill", json!({"skill": "notes"}))),

@@ -26,7 +26,7 @@ assert:
 
 const CUT: &str = "session: session.yaml
 prompt: go
-timeout_ms: 8000
+timeout_ms: 6000
 answers: [{when_tool: Bash, decide: allow}]
 assert:
 ";

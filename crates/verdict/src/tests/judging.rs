@@ -1,7 +1,7 @@
 //! From checks and signals to one conclusion.
 
-use super::{checks, result};
 use super::made::*;
+use super::{checks, result};
 use belljar_contract::{
     Conclusion, ConversationEnd, ConversationFailure, Deadline, EgressLogFault, EgressLogState, Evidence,
     GuestEnd, Lane, LimitKind, Observation, Outcome, ProtocolFlaw, SignalWeight, TurnOutcome, Whole,

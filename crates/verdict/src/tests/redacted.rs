@@ -20,21 +20,22 @@ fn unknown_for_the_mark(check: &Value, evidence: &Evidence) {
     assert!(message.contains("redacted"), "{check}: {message}");
 }
 
-/// Texts with a mark and texts without, and checks that say that something is not in them.
-fn searched() -> Vec<(Value, fn(&str) -> Evidence)> {
-    let said: fn(&str) -> Evidence = |text| talk(vec![said("Hello"), self::said(text)]);
-    let back: fn(&str) -> Evidence =
-        |text| talk(vec![called("c1", "Bash", json!({})), returned("c1", "Bash", text)]);
-    let tool: fn(&str) -> Evidence = |text| talk(vec![called("c1", text, json!({}))]);
-    let sub: fn(&str) -> Evidence = |text| {
+/// Evidence in which this text is what is searched.
+type With = fn(&str) -> Evidence;
+
+/// Checks that say that something is not in a text, each with the evidence that has the text in its place.
+fn searched() -> Vec<(Value, With)> {
+    let said: With = |text| talk(vec![said("Hello"), self::said(text)]);
+    let back: With = |text| talk(vec![called("c1", "Bash", json!({})), returned("c1", "Bash", text)]);
+    let tool: With = |text| talk(vec![called("c1", text, json!({}))]);
+    let sub: With = |text| {
         let start = called("a1", "Agent", json!({"subagent_type": "r"}));
         talk(vec![start, called_by(under("a1"), "c1", text, json!({})), returned("a1", "Agent", text)])
     };
-    let question: fn(&str) -> Evidence = |text| talk(vec![asked("q1", vec![question(text, &["A", "B"])])]);
-    let used: fn(&str) -> Evidence =
-        |text| talk(vec![began(&["Skill"], &[], &[]), skill(text, SkillWay::Tool)]);
-    let file: fn(&str) -> Evidence = |text| left(&[], &[(&format!("outputs/{text}"), b"x")]);
-    let before: fn(&str) -> Evidence = |text| {
+    let question: With = |text| talk(vec![asked("q1", vec![question(text, &["A", "B"])])]);
+    let used: With = |text| talk(vec![began(&["Skill"], &[], &[]), skill(text, SkillWay::Tool)]);
+    let file: With = |text| left(&[], &[(&format!("outputs/{text}"), b"x")]);
+    let before: With = |text| {
         let files: &[(&str, &[u8])] = &[("project/in.csv", b"1"), (text, b"1")];
         left(files, files)
     };

@@ -12,6 +12,7 @@ mod altered_tapes;
 mod as_branch;
 mod both_sides;
 mod cases;
+mod check_evidence;
 mod cmd;
 mod compatibility;
 mod container;

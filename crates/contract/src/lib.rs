@@ -138,7 +138,8 @@ pub use request_rule::{
 pub use result::{ErrorText, ScenarioResult, SuiteResults};
 pub use run::{Completeness, Metrics, Missing, ModelUsage, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
 pub use scrub::{
-    PatientScrubStream, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable, Unsearched,
+    PatientScrubStream, REDACTED_NAME, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable,
+    Unsearched, holds_redaction,
 };
 pub use secret::Secret;
 pub use summary::{

@@ -25,6 +25,19 @@ pub const SCRUBBED_MIN: usize = 5;
 /// Longer values would make the search too large.
 pub const SCRUBBED_MAX: usize = 64 << 10;
 
+/// How every mark begins that stands in the place of a value: `[redacted:NAME]`.
+const MARK: &str = "[redacted:";
+
+/// Stands for a name of which nothing can be kept.
+pub const REDACTED_NAME: &str = "[redacted name]";
+
+/// Whether a text holds a mark in the place of a value. What a program prints may look like one.
+#[must_use]
+pub fn holds_redaction(text: &[u8]) -> bool {
+    let holds = |mark: &str| text.windows(mark.len()).any(|at| at == mark.as_bytes());
+    holds(MARK) || holds(REDACTED_NAME)
+}
+
 /// Why a secret is not searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -179,7 +192,7 @@ impl Scrubber {
                 unsearched.push(Unsearched { name: name.to_owned(), why });
                 continue;
             }
-            let mark: Arc<str> = format!("[redacted:{name}]").into();
+            let mark: Arc<str> = format!("{MARK}{name}]").into();
             found.extend(forms::forms(secret.expose()).into_iter().map(|form| (form, Arc::clone(&mark))));
             dumped.push((secret.expose(), Arc::clone(&mark)));
             wrapped.extend(forms::wrapped(secret.expose()).into_iter().map(|text| (text, Arc::clone(&mark))));

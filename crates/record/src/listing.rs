@@ -1,7 +1,7 @@
 //! The listing of a workspace's files as it is stored. An agent chooses the names, link targets and contents in it.
 
 use crate::redact::{Redact, redact_text};
-use belljar_contract::{Digest, FileKind, FileSeen, FilesSeen};
+use belljar_contract::{Digest, FileKind, FileSeen, FilesSeen, REDACTED_NAME};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The maximum length of a path component that is used in a file name of belljar.
@@ -38,7 +38,7 @@ pub(crate) fn redact_names(files: &mut FilesSeen, redact: &Redact) {
     for path in secret {
         let mut shown = redact.scrub(&path);
         if shown.split('/').any(|part| part.len() > LONGEST_PART || matches!(part, "" | "." | "..")) {
-            shown = "[redacted name]".to_owned();
+            shown = REDACTED_NAME.to_owned();
         }
         let mut name = shown.clone();
         for number in 2.. {

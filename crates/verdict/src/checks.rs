@@ -151,7 +151,7 @@ impl Checks {
 
 /// All parts hold, or the first that does not speaks for the item.
 fn judge_item(item: &Item, run: &Run<'_>) -> CheckResult {
-    let mut findings: Vec<Finding> = item.parts.iter().map(|part| part.check.judge(run)).collect();
+    let mut findings: Vec<Finding> = item.parts.iter().map(|part| judge_part(part, run)).collect();
     let worst = |outcome: Outcome| findings.iter().position(|finding| finding.outcome == outcome);
     let finding = match worst(Outcome::Fail).or_else(|| worst(Outcome::Unknown)) {
         Some(at) => findings.swap_remove(at),
@@ -168,6 +168,15 @@ fn judge_item(item: &Item, run: &Run<'_>) -> CheckResult {
         message = format!("not verified: {difference}");
     }
     CheckResult { place: item.place.clone(), check: item.written.clone(), outcome, message, evidence: notes }
+}
+
+/// What a check says, as far as redacted texts let it.
+fn judge_part(part: &Part, run: &Run<'_>) -> Finding {
+    let finding = part.check.judge(run);
+    match part.check.search(run) {
+        Some(search) => search.unless_redacted(finding),
+        None => finding,
+    }
 }
 
 /// Distinguishes an interrupt or a limit that ended the run from a failure of the agent, and all from a failed check. Unknown is not a

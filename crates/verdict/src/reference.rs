@@ -35,6 +35,9 @@ What a scenario can ask of a run, under `assert`. An item with several keys hold
 outcomes: pass, fail, and unknown where the evidence does not say; unknown is not green. \"It did not happen\" needs a whole
 conversation, whole files or a whole log.
 
+[Checks and their evidence](check-evidence.md) shows the outcomes of every check on a run, a replay and a protocol replay.
+A check that would say that something is not in a text is unknown where a value was redacted from that text.
+
 Patterns are those of JavaScript without look-around and references back to groups, compared without regard to capital
 letters; they run in linear time. Paths are below the workspace; absolute ones, `..` and links that lead out are refused.
 ";

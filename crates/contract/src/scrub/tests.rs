@@ -161,3 +161,13 @@ fn fuzz_scrub_leaves_other_texts() {
         },
     );
 }
+
+#[test]
+fn a_mark_is_recognised_and_other_texts_are_not() {
+    let scrubbed = scrubber(&[("TOKEN", "s3cret-value")]).scrub("it is s3cret-value.");
+    assert!(holds_redaction(scrubbed.as_bytes()), "{scrubbed}");
+    assert!(holds_redaction(REDACTED_NAME.as_bytes()));
+    for text in ["it is s3cret-value.", "redacted: no", "[redacted]", ""] {
+        assert!(!holds_redaction(text.as_bytes()), "{text}");
+    }
+}

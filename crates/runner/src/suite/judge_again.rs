@@ -4,16 +4,13 @@ use super::load::{LoadError, load_scenario_alone, scenario_alone};
 use super::scope::Scope;
 use crate::environment::HostEnvironment;
 use crate::store::kept_run::KeptRun;
-use belljar_contract::{AbsPath, Judgement};
+use belljar_contract::{AbsPath, Judgement, holds_redaction};
 use belljar_plan::DocumentText;
 use belljar_record::{ReadError, RunReader, SCENARIO};
 use belljar_verdict::distrust;
 
 /// The largest scenario that is read, as for a run.
 const LONGEST: u64 = 4 << 20;
-
-/// The beginning of what stands for a secret.
-const REDACTED: &[u8] = b"[redacted:";
 
 /// Why a run cannot be judged again.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +73,7 @@ fn own_scenario(directory: &AbsPath, environment: &HostEnvironment) -> Result<su
     let bytes =
         reader.file(SCENARIO, LONGEST).map_err(|cause| JudgeError::Scenario { path: path.clone(), cause })?;
     let Some(bytes) = bytes else { return Err(JudgeError::NoScenario { directory: directory.clone() }) };
-    if bytes.windows(REDACTED.len()).any(|at| at == REDACTED) {
+    if holds_redaction(&bytes) {
         return Err(JudgeError::Redacted);
     }
     let text = DocumentText { name: environment.shown(&path), bytes: bytes.into_owned() };

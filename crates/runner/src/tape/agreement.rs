@@ -8,14 +8,11 @@ use crate::store::journal::MODEL_LOG;
 use crate::suite::{Trial, kept_of_a_file};
 use belljar_contract::{
     CallId, Completeness, EgressLogState, Event, Evidence, FileKind, FilesSeen, ModelEvidence, ModelExchange,
-    ModelItem, Observation, Run, RunStatus, ServedBlock,
+    ModelItem, Observation, Run, RunStatus, ServedBlock, holds_redaction,
 };
 use belljar_session::decider::{Decider, Decision, Scripted};
 use belljar_session::{Answer, AnswerValue, By, Question};
 use std::collections::BTreeMap;
-
-/// The start of what replaces a secret.
-const REDACTED: &str = "[redacted:";
 
 /// Why the parts of a tape cannot all be what was recorded, if that is so.
 pub(super) fn disagreement(tape: &Tape, read: &ReadTape) -> Option<String> {
@@ -161,7 +158,7 @@ pub(super) fn misattributed(trial: &Trial, decided: &[(Question, Answer)]) -> Op
     let rules = Scripted::default().with(trial.rules.clone(), By::Scenario);
     decided.iter().find_map(|(question, answer)| {
         // A rule may look at what was redacted.
-        if format!("{question:?}").contains(REDACTED) {
+        if holds_redaction(format!("{question:?}").as_bytes()) {
             return None;
         }
         let ruled = rules.decide(question);

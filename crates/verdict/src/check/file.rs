@@ -1,6 +1,6 @@
 //! Whether files are there.
 
-use super::{Check, Key, check};
+use super::{Check, Key, Search, check};
 use crate::files::{Place, astray, gone, lies_in, listing, look};
 use crate::finding::Finding;
 use crate::run::Run;
@@ -24,9 +24,18 @@ check! {
     Visible(Files, "user_visible_artifact"): PathName
 }
 
+/// The names of the files after the run.
+fn paths<'a>(run: &Run<'a>) -> impl Iterator<Item = &'a str> {
+    run.evidence.files.iter().flat_map(|files| files.after.keys().map(String::as_str))
+}
+
 impl Check for Exists {
     fn judge(&self, run: &Run<'_>) -> Finding {
         exists(run, &self.0)
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(paths(run))
     }
 }
 
@@ -63,6 +72,10 @@ impl Check for Absent {
             }
         }
     }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::unwanted(paths(run))
+    }
 }
 
 impl Check for Visible {
@@ -86,5 +99,9 @@ impl Check for Visible {
             | Place::Special(_)
             | Place::Astray { .. } => exists(run, path),
         }
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(paths(run))
     }
 }

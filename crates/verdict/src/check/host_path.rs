@@ -1,6 +1,6 @@
 //! Paths of a user's machine in the conversation.
 
-use super::{Check, Key, check};
+use super::{Check, Key, Search, check};
 use crate::finding::{Finding, excerpt};
 use crate::run::{Run, Who};
 use crate::value::Yes;
@@ -34,6 +34,10 @@ impl Check for NoHostPath {
             }
         }
         run.holds_if_whole("no message contains a path of the machine")
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::unwanted(run.said(Who::Anyone).map(|(_, text)| text))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files that must stay as they were.
 
-use super::{Check, Key, check};
+use super::{Check, Key, Search, check};
 use crate::finding::Finding;
 use crate::run::Run;
 use crate::value::{OneOrMore, PathGlob};
@@ -52,5 +52,10 @@ impl Check for Unmodified {
                 Finding::pass(format!("{same} files are as they were")).shown("digests before and after")
             }
         }
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        let files = run.evidence.files.as_ref()?;
+        Search::unwanted(files.before.keys().map(String::as_str))
     }
 }

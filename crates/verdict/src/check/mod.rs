@@ -30,14 +30,19 @@ mod unexpected;
 
 use crate::finding::Finding;
 use crate::run::Run;
-use belljar_contract::Claim;
 use belljar_contract::decode::{Faults, Node};
+use belljar_contract::{Claim, Outcome, holds_redaction};
 use serde_json::Value;
 
 /// A check: a pure look at a run.
 pub(crate) trait Check: std::fmt::Debug + Send + Sync {
     /// What the evidence says.
     fn judge(&self, run: &Run<'_>) -> Finding;
+
+    /// The texts in which it looks for something, if one of its outcomes says that they do not hold it.
+    fn search<'a>(&self, _run: &Run<'a>) -> Option<Search<'a>> {
+        None
+    }
 
     /// What is wrong with the check itself, beyond the form of its value.
     fn misuse(&self) -> Option<String> {
@@ -52,6 +57,36 @@ pub(crate) trait Check: std::fmt::Debug + Send + Sync {
     /// What it does to the rest of the verdict.
     fn effect(&self) -> Effect {
         Effect::None
+    }
+}
+
+/// The texts that a check searches.
+pub(crate) struct Search<'a> {
+    /// The outcome that it has if they do not hold what it looks for.
+    pub without: Outcome,
+    pub texts: Vec<&'a str>,
+}
+
+impl<'a> Search<'a> {
+    /// For a check that wants something to be there.
+    pub(crate) fn wanted(texts: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        Some(Self { without: Outcome::Fail, texts: texts.into_iter().collect() })
+    }
+
+    /// For a check that wants something not to be there.
+    pub(crate) fn unwanted(texts: impl IntoIterator<Item = &'a str>) -> Option<Self> {
+        Some(Self { without: Outcome::Pass, texts: texts.into_iter().collect() })
+    }
+
+    /// The finding, or unknown if it says that something is not in texts from which values were redacted.
+    pub(crate) fn unless_redacted(&self, finding: Finding) -> Finding {
+        let redacted = || self.texts.iter().find(|text| holds_redaction(text.as_bytes()));
+        match (finding.outcome == self.without).then(redacted).flatten() {
+            Some(text) => {
+                Finding::unknown(format!("{}, but a value was redacted there", finding.message)).shown(text)
+            }
+            None => finding,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the user was asked.
 
-use super::{Check, Key, check};
+use super::{Check, Key, Search, check};
 use crate::finding::{Finding, excerpt};
 use crate::run::Run;
 use crate::value::{Count, NonEmpty, Text};
@@ -63,6 +63,11 @@ impl Check for Asked {
             Some((seq, question)) => Finding::pass("the question was asked").seen(seq, &question.question),
             None => run.fails_if_whole("no question that matches was asked"),
         }
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        let texts = |(_, question): (u64, &'a AskedQuestion)| [question.question.as_str(), &question.header];
+        Search::wanted(questions(run).into_iter().flat_map(texts))
     }
 }
 

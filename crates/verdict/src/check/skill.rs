@@ -1,6 +1,6 @@
 //! The use of skills.
 
-use super::{Check, Key, check};
+use super::{Check, Key, Search, check};
 use crate::finding::Finding;
 use crate::run::Run;
 use belljar_contract::decode::table;
@@ -71,6 +71,10 @@ impl Check for Triggered {
             None => run.fails_if_whole("no skill that matches was used"),
         }
     }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(uses(run).into_iter().map(|(_, skill, _)| skill))
+    }
 }
 
 impl Check for NotTriggered {
@@ -85,6 +89,10 @@ impl Check for NotTriggered {
                 None => Finding::unknown(UNOBSERVABLE),
             },
         }
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::unwanted(uses(run).into_iter().map(|(_, skill, _)| skill))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sub-agents: their starts, calls and results.
 
-use super::{Check, Key, check};
+use super::{Check, Key, Search, check};
 use crate::finding::{Finding, around};
 use crate::run::{Origin, Return, Run};
 use crate::value::{Count, Text, ToolGlob};
@@ -39,7 +39,7 @@ table! {
 }
 
 check! {
-    /// The result of a sub-agent contains this text.
+    /// The result of a sub-agent contains this text. The lines that the agent adds about its id and usage do not count.
     OutputContains(SubAgents, "subagent_output_contains"): OutputSpec
 }
 
@@ -70,6 +70,16 @@ fn dispatches<'a>(run: &Run<'a>) -> Vec<Dispatch<'a>> {
         }
     }
     all.into_iter().map(|(_, dispatch)| dispatch).collect()
+}
+
+/// The result without what the agent adds to it: an id, token counts and a duration, which hold any short number by
+/// chance.
+fn own_words(text: &str) -> &str {
+    let added = |at: usize| (at == 0 || text[..at].ends_with('\n')) && text.trim_end().ends_with("</usage>");
+    match text.rfind("agentId: ") {
+        Some(at) if added(at) => &text[..at],
+        Some(_) | None => text,
+    }
 }
 
 impl<'a> Dispatch<'a> {
@@ -111,6 +121,10 @@ impl Check for SubAgentToolUsed {
             None => run.fails_if_whole(format!("no sub-agent called {}", self.0)),
         }
     }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(run.calls().iter().map(|call| call.tool))
+    }
 }
 
 impl Check for ToolAbsent {
@@ -124,6 +138,10 @@ impl Check for ToolAbsent {
             None => run.holds_if_whole(format!("no sub-agent called {}", self.0)),
         }
     }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::unwanted(run.calls().iter().map(|call| call.tool))
+    }
 }
 
 impl Check for OutputContains {
@@ -135,13 +153,18 @@ impl Check for OutputContains {
                 None => Some(dispatch.seq),
             };
             let (Some(named), Some(back)) = (named, dispatch.back) else { continue };
-            if let Some(at) = back.text.find(&contains.0) {
-                let text = around(back.text, &(at..at + contains.0.len()));
+            let output = own_words(back.text);
+            if let Some(at) = output.find(&contains.0) {
+                let text = around(output, &(at..at + contains.0.len()));
                 return Finding::pass("a sub-agent brought it back")
                     .seen(back.seq, &text)
                     .seen(named, "begun here");
             }
         }
         run.fails_if_whole("no such sub-agent brought it back")
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(dispatches(run).into_iter().filter_map(|dispatch| Some(dispatch.back?.text)))
     }
 }

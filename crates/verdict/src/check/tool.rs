@@ -1,6 +1,6 @@
 //! Which tools were called, and how often.
 
-use super::{Check, Key, check};
+use super::{Check, Key, Search, check};
 use crate::finding::Finding;
 use crate::run::{Origin, Run};
 use crate::value::{Count, ToolGlob};
@@ -32,6 +32,10 @@ impl Check for Called {
         let finding = Finding::pass(format!("{} was called, {} in all", self.0, calls.len()));
         calls.iter().fold(finding, |finding, (seq, line)| finding.seen(*seq, line))
     }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(run.calls().iter().map(|call| call.tool))
+    }
 }
 
 impl Check for NotCalled {
@@ -40,6 +44,10 @@ impl Check for NotCalled {
             Some(call) => Finding::fail(format!("{} was called", call.tool)).seen(call.seq, &call.line()),
             None => run.holds_if_whole(format!("no tool {} was called", self.0)),
         }
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::unwanted(run.calls().iter().map(|call| call.tool))
     }
 }
 

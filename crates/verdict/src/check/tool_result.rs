@@ -1,6 +1,6 @@
 //! What tools returned, each return by itself and in its full length.
 
-use super::{Check, Key, check};
+use super::{Check, Key, Search, check};
 use crate::finding::{Finding, around};
 use crate::run::Run;
 use crate::value::Text;
@@ -54,9 +54,17 @@ fn find(text: &str, wanted: &str) -> Option<Range<usize>> {
     text.find(wanted).map(|at| at..at + wanted.len())
 }
 
+fn texts<'a>(run: &Run<'a>) -> impl Iterator<Item = &'a str> {
+    run.returns().map(|(back, _)| back.text)
+}
+
 impl Check for ResultContains {
     fn judge(&self, run: &Run<'_>) -> Finding {
         returned(run, Finding::pass("a tool returned it"), |text| find(text, &self.0.0))
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(texts(run))
     }
 }
 
@@ -64,16 +72,28 @@ impl Check for ResultNotContains {
     fn judge(&self, run: &Run<'_>) -> Finding {
         not_returned(run, |text| find(text, &self.0.0))
     }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::unwanted(texts(run))
+    }
 }
 
 impl Check for ResultMatches {
     fn judge(&self, run: &Run<'_>) -> Finding {
         returned(run, run.holds_if_whole("a tool returned what matches"), |text| self.0.find(text))
     }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(texts(run))
+    }
 }
 
 impl Check for ResultNotMatches {
     fn judge(&self, run: &Run<'_>) -> Finding {
         not_returned(run, |text| self.0.find(text))
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::unwanted(texts(run))
     }
 }

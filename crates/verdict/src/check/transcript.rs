@@ -1,6 +1,6 @@
 //! What the agent said. Sub-agents are left out; what they said reaches the user only through the agent.
 
-use super::{Check, Key, check};
+use super::{Check, Key, Search, check};
 use crate::finding::{Finding, around};
 use crate::run::{Run, Who};
 use crate::value::Text;
@@ -93,9 +93,17 @@ fn not_said(run: &Run<'_>, what: &str, find: impl Fn(&str) -> Option<Range<usize
     }
 }
 
+fn texts<'a>(run: &Run<'a>) -> impl Iterator<Item = &'a str> {
+    run.said(Who::Agent).map(|(_, text)| text)
+}
+
 impl Check for TranscriptContains {
     fn judge(&self, run: &Run<'_>) -> Finding {
         said(run, "the text", &Reach::Event, |text| find(text, &self.0.0))
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(texts(run))
     }
 }
 
@@ -103,16 +111,28 @@ impl Check for TranscriptNotContains {
     fn judge(&self, run: &Run<'_>) -> Finding {
         not_said(run, "the text", |text| find(text, &self.0.0))
     }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::unwanted(texts(run))
+    }
 }
 
 impl Check for TranscriptMatches {
     fn judge(&self, run: &Run<'_>) -> Finding {
         said(run, "something that matches", &Reach::Whole, |text| self.0.find(text))
     }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::wanted(texts(run))
+    }
 }
 
 impl Check for TranscriptNotMatches {
     fn judge(&self, run: &Run<'_>) -> Finding {
         not_said(run, "something that matches", |text| self.0.find(text))
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        Search::unwanted(texts(run))
     }
 }

@@ -1,6 +1,6 @@
 //! Files that the scenario does not expect.
 
-use super::{Check, Key, check};
+use super::{Check, Key, Search, check};
 use crate::files::{lies_at_or_below, lies_in, listing};
 use crate::finding::Finding;
 use crate::run::Run;
@@ -40,5 +40,11 @@ impl Check for NoUnexpected {
             }
             Err(unknown) => unknown,
         }
+    }
+
+    fn search<'a>(&self, run: &Run<'a>) -> Option<Search<'a>> {
+        let files = run.evidence.files.as_ref()?;
+        let new = files.after.keys().filter(|path| !files.before.contains_key(*path));
+        Search::unwanted(new.map(String::as_str))
     }
 }

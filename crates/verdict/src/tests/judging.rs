@@ -1,7 +1,7 @@
 //! From checks and signals to one conclusion.
 
-use super::checks;
 use super::made::*;
+use super::{checks, result};
 use belljar_contract::{
     Conclusion, ConversationEnd, ConversationFailure, Deadline, EgressLogFault, EgressLogState, Evidence,
     GuestEnd, Lane, LimitKind, Observation, Outcome, ProtocolFlaw, SignalWeight, TurnOutcome, Whole,
@@ -327,4 +327,19 @@ fn hosts_fit_by_whole_labels() {
         EgressLogState::Edited { line: 1, fault: EgressLogFault::Head },
     );
     assert_eq!(denied.judge(&edited).checks[0].outcome, Outcome::Unknown);
+}
+
+#[test]
+fn what_the_agent_adds_to_the_result_of_a_sub_agent_is_not_its_output() {
+    let with = |text: &str| talk(vec![called("a1", "Agent", json!({})), returned("a1", "Agent", text)]);
+    let added = "agentId: a431 (continue it)\n<usage>subagent_tokens: 15\nduration_ms: 43</usage>";
+    for (text, wanted, outcome) in [
+        (format!("found 42\n{added}"), "42", Outcome::Pass),
+        (format!("found 42\n{added}"), "43", Outcome::Fail),
+        (added.to_owned(), "43", Outcome::Fail),
+        ("agentId: 43, it says".to_owned(), "43", Outcome::Pass),
+    ] {
+        let check = json!({"subagent_output_contains": {"contains": wanted}});
+        assert_eq!(result(&check, &with(&text)).outcome, outcome, "{text}");
+    }
 }

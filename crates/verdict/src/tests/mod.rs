@@ -10,6 +10,7 @@ mod made;
 mod paths;
 mod property;
 mod reading;
+mod redacted;
 mod replayed;
 
 use crate::{Checks, parse_checks};

@@ -4,6 +4,7 @@
 //! A trial is read and checked ([`load_scenario`]), staged, planned, run and judged ([`Trial::run`]). The verdict is
 //! based on the run's record alone, so an old run and one that has just ended are judged alike.
 
+mod check;
 mod consent;
 mod deciders;
 mod discover;
@@ -21,6 +22,7 @@ mod requests;
 mod result;
 mod schedule;
 mod scope;
+mod script;
 pub(crate) mod stage;
 mod stage_copy;
 mod subject;
@@ -44,6 +46,7 @@ use belljar_plan::{OnUnanswered, PermissionParity, Staged, agent_under_test, tun
 use belljar_session::decider::{Chain, First, Parity, Scripted};
 use belljar_session::{By, Harnesses, MachineConfig, SkillPlace};
 pub use belljar_verdict::unvouched;
+pub use check::{CheckedFiles, CheckedKind, check_files};
 pub use consent::{AgreedBy, ConsentDecision, KnownPart, OpenConsent, OpenWishes, agree, not_agreed};
 pub use deciders::{
     CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
@@ -68,6 +71,7 @@ pub use schedule::{
 };
 pub(crate) use scope::really;
 pub use scope::{Permit, Scope};
+pub use script::{load_script, script_model};
 pub(crate) use stage::library_digest;
 pub use stage::{DirectoryAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};

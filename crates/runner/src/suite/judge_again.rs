@@ -10,10 +10,10 @@ use belljar_record::{ReadError, RunReader, SCENARIO};
 use belljar_verdict::distrust;
 
 /// The largest scenario that is read, as for a run.
-const LONGEST: u64 = 4 << 20;
+pub(super) const LONGEST: u64 = 4 << 20;
 
 /// The beginning of what stands for a secret.
-const REDACTED: &[u8] = b"[redacted:";
+pub(super) const REDACTED: &[u8] = b"[redacted:";
 
 /// Why a run cannot be judged again.
 #[derive(Debug, thiserror::Error)]

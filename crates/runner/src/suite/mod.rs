@@ -20,6 +20,7 @@ mod plugins;
 mod rehearsal;
 mod requests;
 mod result;
+mod scaffold;
 mod schedule;
 mod scope;
 mod script;
@@ -65,6 +66,7 @@ pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_sc
 pub use plugins::skills;
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 pub use requests::{Consent, HostsFrom, TrialUse};
+pub use scaffold::{FromRunError, Overwrite, Scaffold, ScaffoldError, scaffold_from_run, scaffold_new};
 pub use schedule::{
     EndSignals, InTurn, Job, SuiteEnd, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input,
     run_in_turn, run_suite,

@@ -34,7 +34,13 @@ impl Check<'_> {
         // Each entry alone, so that one that is wrong does not hide the others.
         let mut sound = true;
         for (place, one) in entries(session) {
-            let Err(error) = resolved(&one) else { continue };
+            let error = match resolved(&one) {
+                Ok((files, _)) => {
+                    files.skills.iter().for_each(|(_, skill)| self.skill(skill, scope));
+                    continue;
+                }
+                Err(error) => error,
+            };
             sound = false;
             match error {
                 LoadError::Invalid { sources, diagnostics } => self.add(sources, diagnostics),
@@ -56,11 +62,7 @@ impl Check<'_> {
             found.push(at(&document.root().span, Severity::Error, described(error)));
         }
         self.add(document.sources(), found);
-        let files = whole.ok()?;
-        for (_, skill) in &files.skills {
-            self.skill(skill, scope);
-        }
-        Some(files)
+        whole.ok()
     }
 
     /// Checks the `SKILL.md` of a skill.

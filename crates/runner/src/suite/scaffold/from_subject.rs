@@ -185,8 +185,8 @@ fn script_text(target: &Target) -> String {
     let turn = |block: serde_json::Value| {
         json!({"when": {"sender": "main"}, "answer": {"reply": {"content": [block]}}})
     };
-    let script = json!({"version": 1, "turns": [turn(call), turn(json!({"text": "Done."}))]});
-    format!("{script:#}\n")
+    let turns = [turn(call), turn(json!({"text": "Done."}))].map(|turn| format!("    {turn}"));
+    format!("{{\n  \"version\": 1,\n  \"turns\": [\n{}\n  ]\n}}\n", turns.join(",\n"))
 }
 
 #[cfg(test)]

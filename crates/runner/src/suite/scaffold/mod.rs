@@ -31,7 +31,7 @@ pub enum Overwrite {
 #[derive(Debug, thiserror::Error)]
 pub enum ScaffoldError {
     /// Nothing was written.
-    #[error("{} already exists", list(paths))]
+    #[error("refusing to replace {}", list(paths))]
     Exists { paths: Vec<AbsPath> },
     #[error("cannot write `{path}`")]
     Write {

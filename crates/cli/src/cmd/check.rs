@@ -64,8 +64,7 @@ fn files(args: &CheckArgs, environment: &HostEnvironment, output: &Output) -> Re
     let agreed_by = if args.yes { AgreedBy::Yes } else { AgreedBy::Agreements };
     let permit = |wishes: &Wishes| agreed_by.permits(wishes, &agreements);
     let CheckedFiles { sources, diagnostics, files } = check_files(environment, paths, kind, &permit)?;
-    let listed: Vec<Value> =
-        files.iter().map(|(kind, path)| json!({"kind": kind, "path": path})).collect();
+    let listed: Vec<Value> = files.iter().map(|(kind, path)| json!({"kind": kind, "path": path})).collect();
     let count = |kind| files.iter().filter(|(found, _)| *found == kind).count();
     let parts: Vec<String> = CheckedKind::ALL
         .into_iter()

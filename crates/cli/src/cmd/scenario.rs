@@ -89,9 +89,8 @@ impl Command for ScenarioArgs {
 }
 
 fn run(args: &ScenarioArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
-    let path = |path: &Option<PathBuf>| {
-        path.as_ref().map(|path| TryOptions::path(environment, path)).transpose()
-    };
+    let path =
+        |path: &Option<PathBuf>| path.as_ref().map(|path| TryOptions::path(environment, path)).transpose();
     let (scaffold, force) = match &args.what {
         What::New(args) => {
             let agreements = Agreements::new(&environment.config);

@@ -133,7 +133,11 @@ fn found(stage: &Stage, arguments: &[&str]) -> Vec<(String, String, u64)> {
     let envelope = stage.json(&[&["check", "--json"], arguments].concat());
     let one = |found: &serde_json::Value| {
         let file = found["place"]["file"].as_str().unwrap_or_default().to_owned();
-        (found["code"].as_str().unwrap().to_owned(), file, found["place"]["line"].as_u64().unwrap_or_default())
+        (
+            found["code"].as_str().unwrap().to_owned(),
+            file,
+            found["place"]["line"].as_u64().unwrap_or_default(),
+        )
     };
     envelope["diagnostics"].as_array().unwrap().iter().map(one).collect()
 }
@@ -159,7 +163,10 @@ fn all_faults_of_all_files_are_reported_at_once() {
         "project/scenarios/session.yaml",
         "skills:\n  local: [../skills/hello, ../skills/none]\nuploads: [missing.txt]\nmcp:\n  config: missing.json\n",
     );
-    stage.write("project/scenarios/hello.script.json", "{\"version\": 1,\n\"turns\": [\n{\"anser\": 1},\n{\"answer\": \"hangup\"}]}");
+    stage.write(
+        "project/scenarios/hello.script.json",
+        "{\"version\": 1,\n\"turns\": [\n{\"anser\": 1},\n{\"answer\": \"hangup\"}]}",
+    );
     stage.write("project/scenarios/other.yaml", "prompt: Hi\nsession: none.yaml\n");
     let all = found(&stage, &["scenarios"]);
     let scenario = "scenarios/hello.yaml";
@@ -189,7 +196,10 @@ fn all_faults_of_all_files_are_reported_at_once() {
 #[test]
 fn a_skill_that_the_session_lacks_is_named_with_the_nearest() {
     let stage = suite();
-    stage.write("project/scenarios/hello.yaml", super::record::SCENARIO.replace("name: hello", "skills: [helo]"));
+    stage.write(
+        "project/scenarios/hello.yaml",
+        super::record::SCENARIO.replace("name: hello", "skills: [helo]"),
+    );
     let text = stage.run(&["check", "scenarios/hello.yaml"]);
     assert_eq!(text.status.code(), Some(2), "{text:?}");
     for part in ["the session has no skill `helo`", "hello.yaml:1:10", "did you mean `hello`?"] {
@@ -202,7 +212,8 @@ fn answers_are_compared_with_the_questions_of_the_script() {
     let question = json!({"tool_use": {"name": "AskUserQuestion", "input": {"questions": [
         {"question": "Which format?", "header": "Format", "multiSelect": false,
          "options": [{"label": "PDF", "description": "p"}, {"label": "HTML", "description": "h"}]}]}}});
-    let stage = super::record::scenario(&super::record::script(&[super::record::main_turn(&json!([question]))]));
+    let stage =
+        super::record::scenario(&super::record::script(&[super::record::main_turn(&json!([question]))]));
     let scenario = |choose: &str| {
         let rule = format!("answers:\n  - when_question: which format\n    choose: {choose}");
         let text = super::record::SCENARIO.replace("answers:", &rule);

@@ -56,7 +56,11 @@ fn no_file_is_replaced_without_force() {
     stage.write("project/scenarios/hello.script.json", "mine\n");
     let found = stage.run(&["scenario", "new", "skills/hello"]);
     assert_eq!(found.status.code(), Some(2), "{found:?}");
-    assert!(found.stderr.contains("hello.script.json`") && found.stderr.contains("--force"), "{}", found.stderr);
+    assert!(
+        found.stderr.contains("hello.script.json`") && found.stderr.contains("--force"),
+        "{}",
+        found.stderr
+    );
     assert!(!found.stderr.contains("hello.yaml"), "{}", found.stderr);
     assert!(!stage.path("project/scenarios/hello.yaml").exists(), "all or nothing");
     assert_eq!(fs::read_to_string(stage.path("project/scenarios/hello.script.json")).unwrap(), "mine\n");
@@ -113,10 +117,20 @@ fn a_scenario_from_a_run_passes_with_the_same_script() {
     let turns = [json!([ask]), json!([skill]), json!([write]), json!([{"text": "All is done now."}])];
     stage.write("project/talk.json", script(&turns.map(|blocks| main_turn(&blocks))).to_string());
     stage.write("project/scenarios/session.yaml", "skills:\n  local: [../skills/hello]\n");
-    stage.write("project/scenarios/a.yaml", "prompt: 'Say: \"hello\"'\nsession: session.yaml\ntimeout_ms: 50000\n");
+    stage.write(
+        "project/scenarios/a.yaml",
+        "prompt: 'Say: \"hello\"'\nsession: session.yaml\ntimeout_ms: 50000\n",
+    );
     let first = [
-        "test", "--include-untracked", "--script", "talk.json", "scenarios/a.yaml", "--answer", "which format=HTML",
-        "--allow-tool", "Bash",
+        "test",
+        "--include-untracked",
+        "--script",
+        "talk.json",
+        "scenarios/a.yaml",
+        "--answer",
+        "which format=HTML",
+        "--allow-tool",
+        "Bash",
     ];
     let found = tried(&stage, &first);
     assert_eq!(found.status.code(), Some(0), "{found:?}");
@@ -156,7 +170,8 @@ fn a_redacted_value_is_never_written() {
         r#"{"mcpServers": {"taker": {"command": "cat", "args": [], "env": {"T": "${TOKEN_OF_MINE}"}}}}"#,
     );
     stage.write("project/scenarios/session.yaml", "mcp:\n  config: mcp.json\n  enabled: [taker]\n");
-    let scenario = format!("prompt: Send {SECRET} along\nsession: session.yaml\nassert:\n  - result: success\n");
+    let scenario =
+        format!("prompt: Send {SECRET} along\nsession: session.yaml\nassert:\n  - result: success\n");
     stage.write("project/scenarios/a.yaml", scenario);
     let mut command = stage.command(&["test", "--yes", "--script", "talk.json", "scenarios/a.yaml"]);
     command.env("PATH", super::agent_path()).env("TOKEN_OF_MINE", SECRET);

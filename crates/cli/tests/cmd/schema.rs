@@ -25,5 +25,9 @@ fn every_published_schema_is_printed() {
 fn an_unknown_kind_is_an_error_that_names_the_known_ones() {
     let found = Stage::new().run(&["schema", "scenarios"]);
     assert_eq!(found.status.code(), Some(2));
-    assert!(found.stderr.contains("manifest, scenario, session, answer-policy, script, output"), "{}", found.stderr);
+    assert!(
+        found.stderr.contains("manifest, scenario, session, answer-policy, script, output"),
+        "{}",
+        found.stderr
+    );
 }

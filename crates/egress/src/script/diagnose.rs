@@ -223,7 +223,10 @@ mod tests {
                 members.iter().for_each(|(key, value)| pointers(value, &format!("{at}/{key}"), out));
             }
             Value::Array(items) => {
-                items.iter().enumerate().for_each(|(at_item, item)| pointers(item, &format!("{at}/{at_item}"), out));
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(at_item, item)| pointers(item, &format!("{at}/{at_item}"), out));
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }

@@ -1,5 +1,8 @@
 //! The keys of a script file. Its hints and its JSON Schema come from this definition; `serde` reads the values.
-#![expect(dead_code, reason = "the fields name keys; the values are read from the same text by `Script::parse`")]
+#![expect(
+    dead_code,
+    reason = "the fields name keys; the values are read from the same text by `Script::parse`"
+)]
 
 use belljar_contract::decode::{
     Decode, Fault, Faults, Kind, Many, Node, Value, choice, choices, shown, table, whole_number,
@@ -221,8 +224,7 @@ impl Decode for ToolName {
     fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         let name = String::decode(node, faults)?;
         if name.is_empty() {
-            return faults
-                .invalid(node, Fault::new("expected the name of a tool, found an empty string"));
+            return faults.invalid(node, Fault::new("expected the name of a tool, found an empty string"));
         }
         Some(Self(name))
     }
@@ -344,9 +346,10 @@ fn one_of(node: &Node, what: &str, ways: &[Way], faults: &mut Faults<'_>) -> Opt
             };
             match ways.iter().find(|way| way.name == key.text) {
                 Some(Way { value: Some((decode, _)), .. }) => decode(value, faults).then_some(()),
-                Some(Way { name, value: None }) => {
-                    faults.invalid(node, Fault::new(format!("`{name}` has no value")).help(format!("write `\"{name}\"`")))
-                }
+                Some(Way { name, value: None }) => faults.invalid(
+                    node,
+                    Fault::new(format!("`{name}` has no value")).help(format!("write `\"{name}\"`")),
+                ),
                 None => {
                     faults.unknown_key(key, what, &names);
                     None

@@ -38,6 +38,8 @@ pub(super) fn parse_script(file: DocumentText) -> Result<Script, DocumentError> 
     // The places are searched for only where something is wrong.
     match Script::parse(&file.bytes) {
         Ok(script) => Ok(script),
-        Err(_faulty) => parse_json_file(file, |root, source, faults| Script::decode(&source.text, root, faults)),
+        Err(_faulty) => {
+            parse_json_file(file, |root, source, faults| Script::decode(&source.text, root, faults))
+        }
     }
 }

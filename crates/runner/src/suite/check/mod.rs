@@ -69,7 +69,8 @@ struct Check<'a> {
 impl Check<'_> {
     fn file(&mut self, path: &AbsPath, kind: Option<CheckedKind>) {
         if scope::leads_away(path) {
-            let message = format!("`{}` is a link that leads out of its directory", self.environment.shown(path));
+            let message =
+                format!("`{}` is a link that leads out of its directory", self.environment.shown(path));
             return self.whole("link", message, "name the file itself");
         }
         let text = match scope::read(self.environment, path) {
@@ -122,7 +123,8 @@ impl Check<'_> {
             return self.whole("unknown-kind", message, "rename it; a manifest is found by its name");
         }
         self.listed(CheckedKind::Manifest, path);
-        let environment = HostEnvironment { directory: scope::really(&directory), ..self.environment.clone() };
+        let environment =
+            HostEnvironment { directory: scope::really(&directory), ..self.environment.clone() };
         match Planner::new(environment).and_then(|planner| planner.check()) {
             Ok(checked) => self.add(checked.sources, checked.diagnostics),
             Err(PlanningError::Invalid { sources, diagnostics }) => self.add(sources, diagnostics),

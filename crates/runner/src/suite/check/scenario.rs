@@ -25,7 +25,8 @@ impl Check<'_> {
         // The tree is read again, so that what a scenario with faults names is checked as well.
         let Ok(text) = scope::read(self.environment, path) else { return };
         let Ok(document) = parse_document(text) else { return };
-        let scope = alone.as_ref().map_or_else(|| Scope::of_file(path, self.environment), |it| it.scope.clone());
+        let scope =
+            alone.as_ref().map_or_else(|| Scope::of_file(path, self.environment), |it| it.scope.clone());
         let mut found: Vec<Diagnostic> = Vec::new();
         if let Some(trial) = &alone {
             // One warning can be on the list of each source.
@@ -83,7 +84,11 @@ impl Check<'_> {
     }
 
     /// Whether a file that must be read may be opened and is there.
-    pub(super) fn can_open(&self, (used_as, path): (PathUse, &AbsPath), scope: &Scope) -> Result<(), LoadError> {
+    pub(super) fn can_open(
+        &self,
+        (used_as, path): (PathUse, &AbsPath),
+        scope: &Scope,
+    ) -> Result<(), LoadError> {
         Reading::new(self.environment, scope, self.permit).ask(&[(used_as, path.clone())])?;
         let found = std::fs::metadata(path);
         found.map(drop).map_err(|cause| LoadError::Read { path: path.clone(), cause })
@@ -157,11 +162,14 @@ fn unknown_skills(document: &Document, files: &NamedFiles) -> Vec<Diagnostic> {
     let one = |(item, name): (&Node, &String)| {
         let message = format!("the session has no skill `{}`", shown(name));
         let help = match known.is_empty() {
-            true => "the session has none; name its directory below `skills: local:` of the session".to_owned(),
+            true => {
+                "the session has none; name its directory below `skills: local:` of the session".to_owned()
+            }
             false => format!("it has {}", list(&known)),
         };
         let mut found = at(&item.span, Severity::Error, ("unknown-skill", message, &help));
-        if let (Some(near), Some(label)) = (nearest(name, known.iter().map(String::as_str)), &mut found.label) {
+        if let (Some(near), Some(label)) = (nearest(name, known.iter().map(String::as_str)), &mut found.label)
+        {
             label.text = format!("did you mean `{near}`?");
         }
         found

@@ -75,7 +75,9 @@ impl Check<'_> {
                 // What lies beyond the suite is not quoted.
                 match (scope.holds(&path), diagnostics.iter().any(Diagnostic::is_error)) {
                     (true, _) => self.add(sources, diagnostics),
-                    (false, true) => self.failure(&path, &LoadError::Beyond { what: "skill", path: path.clone() }),
+                    (false, true) => {
+                        self.failure(&path, &LoadError::Beyond { what: "skill", path: path.clone() })
+                    }
                     (false, false) => {}
                 }
             }

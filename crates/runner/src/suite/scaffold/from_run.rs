@@ -57,7 +57,8 @@ pub fn scaffold_from_run(
     let mut notes = Vec::new();
     let own = own_scenario(&kept, &mut notes);
     let name = kept.subject();
-    let out = out.unwrap_or_else(|| environment.directory.child(&format!("{}-from-run.yaml", file_name(&name))));
+    let out =
+        out.unwrap_or_else(|| environment.directory.child(&format!("{}-from-run.yaml", file_name(&name))));
     let place = out.parent().unwrap_or_else(|| out.clone());
     let session = match (session, own.get("session").and_then(Value::as_str)) {
         (Some(path), _) => Some(relative(&place, path)),
@@ -78,7 +79,8 @@ pub fn scaffold_from_run(
             None
         }
     };
-    let text = Text { name: &name, run: kept.run.head.id.to_string(), prompt: &prompt, session: session.as_deref() };
+    let text =
+        Text { name: &name, run: kept.run.head.id.to_string(), prompt: &prompt, session: session.as_deref() };
     let text = text.written(&own, &evidence, &mut notes);
     Ok(Scaffold { files: vec![(out, text)], notes })
 }
@@ -88,7 +90,9 @@ fn own_scenario(kept: &KeptRun, notes: &mut Vec<String>) -> Map<String, Value> {
     let bytes = RunReader::new(kept.directory.clone()).file(SCENARIO, LONGEST).ok().flatten();
     let Some(bytes) = bytes else { return Map::new() };
     if is_redacted(&String::from_utf8_lossy(&bytes)) {
-        notes.push("the scenario of the run contains a secret, so its answers and settings are left out".to_owned());
+        notes.push(
+            "the scenario of the run contains a secret, so its answers and settings are left out".to_owned(),
+        );
         return Map::new();
     }
     let text = DocumentText { name: SCENARIO.to_owned(), bytes: bytes.into_owned() };
@@ -134,7 +138,9 @@ impl Text<'_> {
         let checks = checks(evidence);
         checks.iter().for_each(|check| text.push_str(&format!("  - {}\n", block(check))));
         if let Some(last) = last_words(evidence) {
-            text.push_str(&format!("  # The last message began with these words:\n  # - transcript_contains: {last}\n"));
+            text.push_str(&format!(
+                "  # The last message began with these words:\n  # - transcript_contains: {last}\n"
+            ));
         }
         text
     }
@@ -236,7 +242,8 @@ mod tests {
     #[test]
     fn flow_style_is_read_back_as_the_same_data() {
         let value = json!({"when_question": "a: \"b\" #c", "choose": ["x, y", "- z"], "n": 1.5, "none": null, "": true});
-        let text = DocumentText { name: "a.yaml".to_owned(), bytes: format!("- {}\n", flow(&value)).into_bytes() };
+        let text =
+            DocumentText { name: "a.yaml".to_owned(), bytes: format!("- {}\n", flow(&value)).into_bytes() };
         assert_eq!(parse_document(text).unwrap().root().to_value(), json!([value]));
     }
 

@@ -170,10 +170,7 @@ fn session_text(trial: &Trial, directory: &str) -> String {
         ([], false) => format!("plugins:\n  local_plugins: [{directory}]\n"),
         (enabled, _) => {
             let enabled: Vec<String> = enabled.iter().map(|one| quoted(&one.to_string())).collect();
-            format!(
-                "plugins:\n  local_marketplaces: [{directory}]\n  enabled: [{}]\n",
-                enabled.join(", ")
-            )
+            format!("plugins:\n  local_marketplaces: [{directory}]\n  enabled: [{}]\n", enabled.join(", "))
         }
     };
     format!("# What the agent of the scenario gets; paths are relative to this file.\n{what}")
@@ -182,9 +179,7 @@ fn session_text(trial: &Trial, directory: &str) -> String {
 /// One call of the skill, then a sentence.
 fn script_text(target: &Target) -> String {
     let call = json!({"tool_use": {"name": "Skill", "input": {"skill": target.name}}});
-    let turn = |block: serde_json::Value| {
-        json!({"when": {"sender": "main"}, "answer": {"reply": {"content": [block]}}})
-    };
+    let turn = |block: serde_json::Value| json!({"when": {"sender": "main"}, "answer": {"reply": {"content": [block]}}});
     let turns = [turn(call), turn(json!({"text": "Done."}))].map(|turn| format!("    {turn}"));
     format!("{{\n  \"version\": 1,\n  \"turns\": [\n{}\n  ]\n}}\n", turns.join(",\n"))
 }

@@ -71,7 +71,8 @@ impl Scaffold {
 fn write(path: &AbsPath, text: &str, overwrite: Overwrite) -> io::Result<()> {
     let directory = path.parent().unwrap_or_else(|| path.clone());
     fs::create_dir_all(&directory)?;
-    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(directory)?;
+    let mut file =
+        tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(directory)?;
     file.write_all(text.as_bytes())?;
     match overwrite {
         Overwrite::Never => file.persist_noclobber(path).map(drop).map_err(|error| error.error),

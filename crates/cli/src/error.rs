@@ -4,7 +4,7 @@ use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ErrorText, ExitCode, Sources, causes, visible_lines};
 use belljar_report::render_diagnostics;
 use belljar_runner::changes::ChangesError;
-use belljar_runner::suite::{DiscoverError, FromRunError, JudgeError, LoadError, ScaffoldError};
+use belljar_runner::suite::{DiscoverError, JudgeError, LoadError};
 use belljar_runner::tape::{FindError, ReplayError, TapeFailure};
 use belljar_runner::{
     AgreementError, BackendError, FindRunError, ImportFailure, InstanceError, PlanningError, RunError,
@@ -291,32 +291,6 @@ impl From<LoadError> for CliError {
             | LoadError::Asks { .. }
             | LoadError::Unfit(_)
             | LoadError::Path(_) => Self::from_chain(ExitCode::Invalid, &error),
-        }
-    }
-}
-
-impl From<ScaffoldError> for CliError {
-    fn from(error: ScaffoldError) -> Self {
-        let out = Self::from_chain(ExitCode::Invalid, &error);
-        match error {
-            ScaffoldError::Exists { .. } => {
-                out.hint("nothing was written; --out names another file, --force replaces the files")
-            }
-            ScaffoldError::Write { .. } => out,
-        }
-    }
-}
-
-impl From<FromRunError> for CliError {
-    fn from(error: FromRunError) -> Self {
-        match error {
-            FromRunError::NoPrompt { .. } => Self::from_chain(ExitCode::Invalid, &error)
-                .hint("runs of `skill`, `test`, `record` and `chat` have one; `belljar runs` lists them"),
-            FromRunError::Redacted { .. } => Self::from_chain(ExitCode::Invalid, &error)
-                .hint("`belljar scenario new DIR` makes a scenario from the skill"),
-            FromRunError::Doubtful { .. } => Self::from_chain(ExitCode::Unverified, &error)
-                .hint("`belljar trace RUN` shows what is left of it"),
-            FromRunError::Read(_) => Self::from_chain(ExitCode::Invalid, &error),
         }
     }
 }

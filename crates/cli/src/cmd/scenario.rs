@@ -3,7 +3,9 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, Wishes, visible};
-use belljar_runner::suite::{AgreedBy, Overwrite, Scaffold, scaffold_from_run, scaffold_new};
+use belljar_runner::suite::{
+    AgreedBy, FromRunError, Overwrite, Scaffold, ScaffoldError, scaffold_from_run, scaffold_new,
+};
 use belljar_runner::{Agreements, HostEnvironment, find_run};
 use serde_json::json;
 use std::path::PathBuf;
@@ -18,11 +20,11 @@ use std::path::PathBuf;
 )]
 pub struct ScenarioArgs {
     #[command(subcommand)]
-    what: What,
+    what: Scaffolding,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum Scaffolding {
     /// Write a scenario, its session and a script for a skill, a plugin or a marketplace
     ///
     /// The prompt is made from the skill's description. The script calls the skill, so that `belljar test --scripted` passes
@@ -82,8 +84,8 @@ impl Command for ScenarioArgs {
 
     fn json(&self) -> bool {
         match &self.what {
-            What::New(args) => args.json,
-            What::From(args) => args.json,
+            Scaffolding::New(args) => args.json,
+            Scaffolding::From(args) => args.json,
         }
     }
 }
@@ -92,13 +94,13 @@ fn run(args: &ScenarioArgs, environment: &HostEnvironment, output: &Output) -> R
     let path =
         |path: &Option<PathBuf>| path.as_ref().map(|path| TryOptions::path(environment, path)).transpose();
     let (scaffold, force) = match &args.what {
-        What::New(args) => {
+        Scaffolding::New(args) => {
             let agreements = Agreements::new(&environment.config);
             let permit = |wishes: &Wishes| AgreedBy::Agreements.permits(wishes, &agreements);
             let tested = TryOptions::path(environment, &args.tested)?;
             (scaffold_new(environment, &tested, path(&args.out)?, &permit)?, args.force)
         }
-        What::From(args) => {
+        Scaffolding::From(args) => {
             let directory = find_run(&args.run, environment)?;
             let (out, session) = (path(&args.out)?, path(&args.session)?);
             (scaffold_from_run(environment, directory, out, session.as_ref())?, args.force)
@@ -121,4 +123,30 @@ fn print(Scaffold { files, notes }: &Scaffold, environment: &HostEnvironment, ou
         output.result(&format!("wrote {}\n", visible(&environment.shown(path))));
     }
     notes.iter().for_each(|note| output.say(&format!("note: {}", visible(note))));
+}
+
+impl From<ScaffoldError> for CliError {
+    fn from(error: ScaffoldError) -> Self {
+        let out = CliError::from_chain(ExitCode::Invalid, &error);
+        match error {
+            ScaffoldError::Exists { .. } => {
+                out.hint("nothing was written; --out names another file, --force replaces the files")
+            }
+            ScaffoldError::Write { .. } => out,
+        }
+    }
+}
+
+impl From<FromRunError> for CliError {
+    fn from(error: FromRunError) -> Self {
+        match error {
+            FromRunError::NoPrompt { .. } => CliError::from_chain(ExitCode::Invalid, &error)
+                .hint("runs of `skill`, `test`, `record` and `chat` have one; `belljar runs` lists them"),
+            FromRunError::Redacted { .. } => CliError::from_chain(ExitCode::Invalid, &error)
+                .hint("`belljar scenario new DIR` makes a scenario from the skill"),
+            FromRunError::Doubtful { .. } => CliError::from_chain(ExitCode::Unverified, &error)
+                .hint("`belljar trace RUN` shows what is left of it"),
+            FromRunError::Read(_) => CliError::from_chain(ExitCode::Invalid, &error),
+        }
+    }
 }

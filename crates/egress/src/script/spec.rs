@@ -65,7 +65,7 @@ table! {
     "a reply"
     pub(super) struct ReplySpec {
         /// The blocks of the message, at least one.
-        content: Content,
+        content: ContentSpec,
         /// Why the model stopped; when absent, `tool_use` if a tool is called, otherwise `end_turn`.
         stop_reason: Option<OrNull<StopReason>>,
         /// The token counts that the model reports.
@@ -276,9 +276,9 @@ impl Decode for Headers {
 
 /// The blocks of a message.
 #[derive(Debug, Clone)]
-pub(super) struct Content;
+pub(super) struct ContentSpec;
 
-impl Decode for Content {
+impl Decode for ContentSpec {
     fn decode(node: &Node, faults: &mut Faults<'_>) -> Option<Self> {
         let Many(_) = Many::<BlockSpec>::decode(node, faults)?;
         match node.items() {

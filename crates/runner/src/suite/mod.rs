@@ -38,14 +38,14 @@ use crate::session::conversation::{ConversationRequest, ConversationTimes, Decid
 use crate::store::names::fresh_run_id;
 use crate::tape::{RecordedAnswers, TapeFacts, tree};
 use belljar_contract::{
-    AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, MountSource, OsText, Plan, RunVerb,
-    SessionTuning, Workload,
+    AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, OsText, Plan, RunVerb, SessionTuning,
+    Workload,
 };
 use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_plan::Fidelity;
 use belljar_plan::{OnUnanswered, PermissionParity, Staged, agent_under_test, tuning};
 use belljar_session::decider::{Chain, First, Parity, Scripted};
-use belljar_session::{By, Harnesses, MachineConfig, SkillPlace};
+use belljar_session::{By, Harnesses, MachineConfig};
 pub use belljar_verdict::unvouched;
 pub use check::{CheckedFiles, CheckedKind, check_files};
 pub use consent::{AgreedBy, ConsentDecision, KnownPart, OpenConsent, OpenWishes, agree, not_agreed};
@@ -63,6 +63,7 @@ pub(crate) use judge::Judged;
 pub use judge_again::{JudgeError, JudgedAgain, judge_again};
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone};
+pub(crate) use plugins::skill_places;
 pub use plugins::skills;
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 pub use requests::{Consent, HostsFrom, TrialUse};
@@ -378,31 +379,4 @@ fn recorded_answers(model: &Model) -> Option<RecordedAnswers> {
         Model::Replay(replay) => Some(replay.answers()),
         Model::Absent | Model::Live | Model::Script(_) => None,
     }
-}
-
-/// The directories of skills as the agent sees them, so that their use is noticed. Names of a plugin's skills have the
-/// plugin's name as prefix.
-pub(crate) fn skill_places(plan: &Plan) -> Vec<SkillPlace> {
-    let inside = |source: &AbsPath| {
-        let mount = plan.mounts.iter().find(|mount| mount.source == MountSource::Host(source.clone()));
-        mount.map(|mount| mount.target.clone())
-    };
-    let own = plan.skills.iter().filter_map(|skill| {
-        let directories = vec![inside(&skill.source)?.to_string()];
-        Some(SkillPlace { name: skill.name.to_string(), directories })
-    });
-    let of_plugins = plan.plugins.iter().flat_map(|plugin| {
-        let skills = plugin.source.child("skills");
-        let entries = std::fs::read_dir(&skills).into_iter().flatten().flatten();
-        let place = |entry: std::fs::DirEntry| {
-            let name = entry.file_name().into_string().ok()?;
-            let directory = inside(&plugin.source)?.child("skills").child(&name);
-            Some(SkillPlace {
-                name: format!("{}:{name}", plugin.name),
-                directories: vec![directory.to_string()],
-            })
-        };
-        entries.filter_map(place).collect::<Vec<_>>()
-    });
-    own.chain(of_plugins).collect()
 }

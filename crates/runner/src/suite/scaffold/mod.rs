@@ -58,9 +58,11 @@ impl Scaffold {
             return Err(ScaffoldError::Exists { paths });
         }
         for (path, text) in &self.files {
-            write(path, text, overwrite).map_err(|cause| match cause.kind() {
-                io::ErrorKind::AlreadyExists => ScaffoldError::Exists { paths: vec![path.clone()] },
-                _ => ScaffoldError::Write { path: path.clone(), cause },
+            write(path, text, overwrite).map_err(|cause| {
+                if cause.kind() == io::ErrorKind::AlreadyExists {
+                    return ScaffoldError::Exists { paths: vec![path.clone()] };
+                }
+                ScaffoldError::Write { path: path.clone(), cause }
             })?;
         }
         Ok(())

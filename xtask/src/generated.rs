@@ -21,15 +21,17 @@ struct Generated {
 }
 
 /// All generated files.
-const FILES: [Generated; 9] = [
+const FILES: [Generated; 11] = [
     Generated { path: "docs/reference/checks.md", content: checks },
     Generated { path: "docs/reference/exit-codes.md", content: exit_codes },
     Generated { path: "docs/reference/manifest.md", content: manifest },
     Generated { path: "docs/reference/programs-outside.md", content: crate::outside::page },
+    Generated { path: "docs/reference/script.md", content: script },
     Generated { path: "schema/answer-policy.schema.json", content: answer_policy_schema },
     Generated { path: "schema/belljar.schema.json", content: schema },
     Generated { path: "schema/output.schema.json", content: output_schema },
     Generated { path: "schema/scenario.schema.json", content: scenario_schema },
+    Generated { path: "schema/script.schema.json", content: script_schema },
     Generated { path: "schema/session.schema.json", content: session_schema },
 ];
 
@@ -111,6 +113,14 @@ fn output_schema() -> Result<String, TaskError> {
 
 fn scenario_schema() -> Result<String, TaskError> {
     published(SchemaKind::Scenario)
+}
+
+fn script_schema() -> Result<String, TaskError> {
+    published(SchemaKind::Script)
+}
+
+fn script() -> Result<String, TaskError> {
+    Ok(belljar_runner::script_reference())
 }
 
 fn session_schema() -> Result<String, TaskError> {

@@ -55,7 +55,7 @@ pub fn fixture(verb: &str) -> Stage {
     if ["trace", "runs"].contains(&verb) {
         crate::cmd::tried(&stage, &["skill", "skills/changelog", "Hello", "--script", "hello.json"]);
     }
-    if verb == "judge" {
+    if ["judge", "scenario"].contains(&verb) {
         crate::cmd::tried(&stage, &["test", "--scripted", "scenarios/hello.yaml"]);
     }
     if ["replay", "tape"].contains(&verb) {

@@ -47,6 +47,7 @@ const ROWS: &[Row] = &[
     row("doctor", &[], None),
     row("prove", &[], None),
     row("skill", &["skills/changelog", "Hello", "--script", "hello.json"], Some(&["missing", "Hello"])),
+    row("scenario", &["new", "skills/changelog", "--out", "made/first.yaml"], Some(&["from", "nothing"])),
     row("test", &["--scripted", "scenarios/hello.yaml"], Some(&["--scripted", "missing.yaml"])),
     row("record", &["--scripted", "scenarios/hello.yaml"], Some(&["--scripted", "missing.yaml"])),
     row("replay", &["scenarios/hello.tape"], Some(&["missing.tape"])),
@@ -101,10 +102,10 @@ fn with<'a>(verb: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
     [&[verb, "--json"], arguments].concat()
 }
 
-/// `tape` and `image` have the option behind their own verb.
+/// `tape`, `image` and `scenario` have the option behind their own verb.
 fn placed<'a>(verb: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
     match verb {
-        "tape" | "image" => [&[verb, arguments[0], "--json"], &arguments[1..]].concat(),
+        "tape" | "image" | "scenario" => [&[verb, arguments[0], "--json"], &arguments[1..]].concat(),
         _ => with(verb, arguments),
     }
 }

@@ -262,6 +262,9 @@ fn a_missing_or_refused_credential_is_one_clear_error() {
     let found = stage.finish(command.env("PATH", &path));
     assert_eq!(found.status.code(), Some(125));
     assert!(found.stderr.contains("no credential for the model: set ANTHROPIC_API_KEY"), "{}", found.stderr);
+    for way in ["`--script FILE`", "`test --scripted`", "`belljar replay`", "`belljar record`"] {
+        assert!(found.stderr.contains(way), "{way}: {}", found.stderr);
+    }
     let port = serve(|_, _| {
         let body = r#"{"type":"error","error":{"type":"authentication_error","message":"invalid key"}}"#;
         format!(

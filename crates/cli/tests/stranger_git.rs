@@ -195,8 +195,10 @@ const STAGING: [&[&str]; 6] = [
 ];
 
 /// Verbs that look at a project.
-const LOOKING: [&[&str]; 17] = [
+const LOOKING: [&[&str]; 19] = [
     &["check"],
+    &["check", "scenarios"],
+    &["scenario", "new", "skills/hello", "--out", "made/hello.yaml"],
     &["plan"],
     &["plan", "--lowered"],
     &["run", "--dry-run"],

@@ -27,7 +27,8 @@ pub use scenario::{
     PermissionParity, PluginChoice, PluginReference, PluginReferenceError, PluginSource, SUITE_MARKS,
     Scenario, ScenarioFile, ScenarioParts, Session, SessionFile, SessionReference, SpaceProject, Staged,
     StagedError, SuiteRoot, Thinking, ThinkingDisplay, ToolSearch, agent_under_test, parse_document,
-    parse_marketplace, parse_mcp_config, parse_scenario, parse_session, scenario_schema, session_schema,
-    suite_root, tuning,
+    parse_json_file, parse_marketplace, parse_mcp_config, parse_scenario, parse_session, scenario_schema,
+    session_schema, suite_root, tuning,
 };
+pub use skill::{SkillDocument, SkillFile, parse_skill};
 pub use text::SIZE_LIMIT;

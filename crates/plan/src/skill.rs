@@ -1,14 +1,49 @@
 //! `SKILL.md`: its front matter, and the limits the format sets.
 
+use crate::scenario::DocumentText;
 use crate::syntax::{Aliases, parse_yaml};
+use crate::text;
 use belljar_contract::decode::{Fault, Faults, Kind, Node};
+use belljar_contract::{Diagnostic, SourceFile, Sources};
 use std::ops::Range;
 
 /// What is known about a skill from its own file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SkillFile {
+pub struct SkillFile {
     pub name: String,
     pub description: String,
+}
+
+/// A `SKILL.md` and everything that is wrong with it.
+#[derive(Debug, Clone)]
+pub struct SkillDocument {
+    /// `None` after an error.
+    pub skill: Option<SkillFile>,
+    /// The text, for diagnostics.
+    pub sources: Sources,
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Reads a `SKILL.md`.
+#[must_use]
+pub fn parse_skill(file: DocumentText) -> SkillDocument {
+    let DocumentText { name, bytes } = file;
+    // A byte order mark is kept here: it hides the front matter from the agent.
+    let (source, finding) = match String::from_utf8(bytes) {
+        Ok(text) if text.len() <= text::SIZE_LIMIT => (SourceFile { name, text }, None),
+        Ok(text) => text::read(0, name, text.into_bytes()),
+        Err(error) => text::read(0, name, error.into_bytes()),
+    };
+    let mut faults = Faults::new(0, &source.text);
+    let skill = match finding {
+        Some(finding) => {
+            faults.list.push(finding);
+            None
+        }
+        None => parse(&source.text, &mut faults),
+    };
+    let diagnostics = faults.list;
+    SkillDocument { skill, sources: vec![source], diagnostics }
 }
 
 /// Reads the front matter of `text`; every fault is reported with its place in the file.

@@ -18,6 +18,7 @@ pub mod suite;
 pub mod tape;
 
 pub use belljar_egress::proxy::{EgressMode, Reach};
+pub use belljar_egress::script::script_reference;
 pub use belljar_plan::{BOTTLE_NAME, Compiled, ExplainedValue, Imported, LayerText, Origin, Rigour, why};
 pub use belljar_sandbox::{
     BackendError, BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Waiting,

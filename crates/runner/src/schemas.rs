@@ -9,13 +9,15 @@ pub enum SchemaKind {
     Scenario,
     Session,
     AnswerPolicy,
+    /// The answers of a scripted model.
+    Script,
     /// What `--json` prints.
     Output,
 }
 
 impl SchemaKind {
-    pub const ALL: [Self; 5] =
-        [Self::Manifest, Self::Scenario, Self::Session, Self::AnswerPolicy, Self::Output];
+    pub const ALL: [Self; 6] =
+        [Self::Manifest, Self::Scenario, Self::Session, Self::AnswerPolicy, Self::Script, Self::Output];
 
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -24,6 +26,7 @@ impl SchemaKind {
             Self::Scenario => "scenario",
             Self::Session => "session",
             Self::AnswerPolicy => "answer-policy",
+            Self::Script => "script",
             Self::Output => "output",
         }
     }
@@ -38,6 +41,7 @@ impl SchemaKind {
             ),
             Self::Session => belljar_plan::session_schema(),
             Self::AnswerPolicy => belljar_session::decider::policy_schema(),
+            Self::Script => belljar_egress::script::script_schema(),
             Self::Output => belljar_contract::Envelope::schema(),
         }
     }

@@ -64,6 +64,7 @@ verbs! {
     Doctor doctor DoctorArgs,
     Prove prove ProveArgs,
     Skill skill SkillArgs,
+    Scenario scenario ScenarioArgs,
     Test test TestArgs,
     Record record RecordArgs,
     Replay replay ReplayArgs,

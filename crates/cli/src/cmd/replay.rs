@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use text::{drift_text, mutation_text};
 
-/// Replay tapes: the real agent in the real sandbox, with the recorded answers in the model's place
+/// Replay tapes: the real agent in the sandbox, with recorded answers as the model
 ///
 /// Tools, hooks and servers run again, without a network unless --network is given; files and egress are judged again. A
 /// request that the tape does not have is a drift: both values are shown, and the status is 7. With --protocol nothing runs:

@@ -3,6 +3,7 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{EnvName, ExitCode, ModelAccess, RunName, RunVerb, Workload};
+use belljar_runner::suite::load_script;
 use belljar_runner::{Harnesses, Model};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -62,7 +63,8 @@ fn run(args: &RunArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
         Some(file) => {
             let path = begun.planner.environment().directory.join(file);
             let path = path.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
-            Model::script(&path).map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?
+            load_script(begun.planner.environment(), &path)
+                .map_err(|error| CliError::from(error).into_launch())?
         }
     };
     let (agent, workload) = (args.agent.as_deref(), &Workload::Agent(arguments));

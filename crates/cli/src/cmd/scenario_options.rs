@@ -13,7 +13,7 @@ use belljar_report::Detail;
 use belljar_runner::suite::{
     Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, InTurn, Keep,
     LastResort, LoadError, ModelWish, Person, Trial, TrialRequest, Tried, Untracked, load_policy,
-    load_scenario, run_in_turn, script_beside,
+    load_scenario, load_script, run_in_turn, script_beside, script_model,
 };
 use belljar_runner::tape::Taping;
 use belljar_runner::{HostEnvironment, Model, Rule, Then, allow_tool_rule, answer_rule, deny_tool_rule};
@@ -175,7 +175,7 @@ impl TryOptions {
     pub fn model(&self, environment: &HostEnvironment) -> Result<Model, CliError> {
         match &self.script {
             None => Ok(Model::Live),
-            Some(file) => script(&Self::path(environment, file)?),
+            Some(file) => Ok(load_script(environment, &Self::path(environment, file)?)?),
         }
     }
 
@@ -320,21 +320,14 @@ fn own_script(trial: &Trial, path: &AbsPath, consent: &Consent) -> Result<Model,
         let text = format!("cannot read the script {path}");
         CliError::new(ExitCode::Invalid, text).caused_by(&error)
     })?;
-    Model::script_text(&text).map_err(|error| match own {
-        true => {
-            let text = format!("{path} is not a script");
-            CliError::new(ExitCode::Invalid, text).caused_by(&error)
-        }
+    script_model(path.to_string(), text).map_err(|error| match own {
+        true => CliError::from(error),
         false => {
             let text =
                 format!("`{path}` cannot be played; it lies beyond the suite, so its text is not shown");
             CliError::new(ExitCode::Invalid, text)
         }
     })
-}
-
-fn script(path: &AbsPath) -> Result<Model, CliError> {
-    Model::script(path).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))
 }
 
 /// What came of one file among others; `what` says which kind of file it is.

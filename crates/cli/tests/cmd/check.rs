@@ -122,3 +122,182 @@ fn relative_directories_of_the_user_count_as_not_set() {
         "exit 0\n--- stdout\n~/.config/belljar/belljar.toml: 1 agent, 0 library entries, all good\n--- stderr\n",
     );
 }
+
+/// A suite with a skill, a scenario, its session and its script, all as they should be.
+fn suite() -> Stage {
+    super::record::scenario(&super::record::plain())
+}
+
+/// The codes of the diagnostics, each with its file and line.
+fn found(stage: &Stage, arguments: &[&str]) -> Vec<(String, String, u64)> {
+    let envelope = stage.json(&[&["check", "--json"], arguments].concat());
+    let one = |found: &serde_json::Value| {
+        let file = found["place"]["file"].as_str().unwrap_or_default().to_owned();
+        (
+            found["code"].as_str().unwrap().to_owned(),
+            file,
+            found["place"]["line"].as_u64().unwrap_or_default(),
+        )
+    };
+    envelope["diagnostics"].as_array().unwrap().iter().map(one).collect()
+}
+
+#[test]
+fn a_good_suite() {
+    assert_outcome(
+        &suite().outcome(&["check", "."]),
+        "exit 0\n--- stdout\n1 scenario, 1 session, 1 script, all good\n--- stderr\n",
+    );
+}
+
+#[test]
+fn all_faults_of_all_files_are_reported_at_once() {
+    let stage = suite();
+    stage.write("project/skills/hello/SKILL.md", "---\nname: hello\n---\n");
+    stage.write(
+        "project/scenarios/hello.yaml",
+        "nmae: hello\nsession: session.yaml\nprompt: Say hello\nanswers:\n  - when_tool: Bash\n    decide: alow\n\
+         assert:\n  - file_exists: a\n  - file_absent: a\n",
+    );
+    stage.write(
+        "project/scenarios/session.yaml",
+        "skills:\n  local: [../skills/hello, ../skills/none]\nuploads: [missing.txt]\nmcp:\n  config: missing.json\n",
+    );
+    stage.write(
+        "project/scenarios/hello.script.json",
+        "{\"version\": 1,\n\"turns\": [\n{\"anser\": 1},\n{\"answer\": \"hangup\"}]}",
+    );
+    stage.write("project/scenarios/other.yaml", "prompt: Hi\nsession: none.yaml\n");
+    let all = found(&stage, &["scenarios"]);
+    let scenario = "scenarios/hello.yaml";
+    for (code, file, line) in [
+        ("unknown-key", scenario, 1),
+        ("invalid-value", scenario, 6),
+        ("contradiction", scenario, 9),
+        ("skill-front-matter", "skills/hello/SKILL.md", 1),
+        ("not-found", "scenarios/session.yaml", 2),
+        ("not-found", "scenarios/session.yaml", 3),
+        ("not-found", "scenarios/session.yaml", 5),
+        ("unknown-key", "scenarios/hello.script.json", 3),
+        ("invalid-value", "scenarios/hello.script.json", 4),
+        ("not-found", "scenarios/other.yaml", 2),
+        ("no-checks", "scenarios/other.yaml", 1),
+    ] {
+        let expected = (code.to_owned(), file.to_owned(), line);
+        assert!(all.contains(&expected), "{expected:?} is not among {all:#?}");
+    }
+    assert_eq!(all.len(), 11, "{all:#?}");
+    let text = stage.run(&["check", "scenarios/hello.script.json"]);
+    assert_eq!(text.status.code(), Some(2));
+    assert!(text.stderr.contains("did you mean `answer`?"), "{}", text.stderr);
+    assert!(text.stderr.contains("3 | {\"anser\": 1},\n  |  ^^^^^^^"), "{}", text.stderr);
+}
+
+#[test]
+fn a_skill_that_the_session_lacks_is_named_with_the_nearest() {
+    let stage = suite();
+    stage.write(
+        "project/scenarios/hello.yaml",
+        super::record::SCENARIO.replace("name: hello", "skills: [helo]"),
+    );
+    let text = stage.run(&["check", "scenarios/hello.yaml"]);
+    assert_eq!(text.status.code(), Some(2), "{text:?}");
+    for part in ["the session has no skill `helo`", "hello.yaml:1:10", "did you mean `hello`?"] {
+        assert!(text.stderr.contains(part), "{part}: {}", text.stderr);
+    }
+}
+
+#[test]
+fn answers_are_compared_with_the_questions_of_the_script() {
+    let question = json!({"tool_use": {"name": "AskUserQuestion", "input": {"questions": [
+        {"question": "Which format?", "header": "Format", "multiSelect": false,
+         "options": [{"label": "PDF", "description": "p"}, {"label": "HTML", "description": "h"}]}]}}});
+    let stage =
+        super::record::scenario(&super::record::script(&[super::record::main_turn(&json!([question]))]));
+    let scenario = |choose: &str| {
+        let rule = format!("answers:\n  - when_question: which format\n    choose: {choose}");
+        let text = super::record::SCENARIO.replace("answers:", &rule);
+        stage.write("project/scenarios/hello.yaml", text);
+    };
+    scenario("HTML");
+    assert_eq!(found(&stage, &["scenarios"]), []);
+    scenario("Word");
+    let all = found(&stage, &["scenarios"]);
+    assert_eq!(all, [("unanswered-question".to_owned(), "scenarios/hello.script.json".to_owned(), 1)]);
+}
+
+#[test]
+fn a_rule_that_is_never_reached_is_a_warning() {
+    let stage = suite();
+    let twice = "answers:\n  - when_tool: Bash\n    decide: deny\n";
+    stage.write("project/scenarios/hello.yaml", super::record::SCENARIO.replace("answers:\n", twice));
+    let text = stage.run(&["check", "scenarios"]);
+    assert_eq!(text.status.code(), Some(0), "{text:?}");
+    assert!(text.stderr.contains("warning[unreached-rule]"), "{}", text.stderr);
+    assert!(text.stdout.ends_with("no errors\n"), "{}", text.stdout);
+}
+
+#[test]
+fn the_kind_of_a_file_is_found_or_named() {
+    let stage = suite();
+    stage.write("project/rules.yaml", "- when_tool: Bash\n  decide: alow\n");
+    stage.write("project/policy.yaml", "answers:\n  - when_tool: Bash\n    decide: alow\n");
+    stage.write("project/session.yaml", "modle: x\neffort: hihg\n");
+    stage.write("project/talk.json", "{\"version\": 1, \"turns\": 5}");
+    stage.write("project/odd.yaml", "a: 1\nb: 2\n");
+    stage.write("project/belljar.toml", "[agents.a]\nmodle = \"x\"\n");
+    for (file, code, line) in [
+        ("rules.yaml", "invalid-value", 2),
+        ("policy.yaml", "invalid-value", 3),
+        ("session.yaml", "unknown-key", 1),
+        ("talk.json", "wrong-type", 1),
+        ("belljar.toml", "unknown-key", 2),
+    ] {
+        let all = found(&stage, &[file]);
+        assert_eq!(all[0], (code.to_owned(), file.to_owned(), line), "{all:?}");
+    }
+    assert_eq!(found(&stage, &["odd.yaml"]), [("unknown-kind".to_owned(), String::new(), 0)]);
+    let named = found(&stage, &["--kind", "session", "odd.yaml"]);
+    assert_eq!(named.iter().map(|(code, _, _)| code.as_str()).collect::<Vec<_>>(), ["unknown-key"; 2]);
+}
+
+/// A stranger's suite has nothing of the user's quoted.
+#[test]
+fn a_file_beyond_the_suite_is_neither_opened_nor_quoted() {
+    let stage = suite();
+    stage.write("home/key", "SECRET-LINE: [\n");
+    let beyond = super::record::SCENARIO.replace("session.yaml", "~/key");
+    stage.write("project/scenarios/hello.yaml", beyond);
+    stage.link("project/scenarios/link.yaml", stage.path("home/key").to_str().unwrap());
+    let text = stage.run(&["check", "scenarios"]);
+    assert_eq!(text.status.code(), Some(2), "{text:?}");
+    assert!(text.stderr.contains("error[not-agreed]") && text.stderr.contains("--yes"), "{}", text.stderr);
+    assert!(!text.stderr.contains("SECRET-LINE"), "{}", text.stderr);
+    for arguments in [&["check", "--yes", "scenarios"][..], &["check", "scenarios/link.yaml"]] {
+        let text = stage.run(arguments);
+        assert_eq!(text.status.code(), Some(2), "{text:?}");
+        assert!(!text.stderr.contains("SECRET-LINE"), "{}", text.stderr);
+    }
+}
+
+#[test]
+fn a_directory_without_a_scenario_is_an_error() {
+    let found = project().run(&["check", "skills"]);
+    assert_eq!(found.status.code(), Some(2), "{found:?}");
+    assert!(found.stderr.contains("a scenario is a `.yaml` file with a `prompt`"), "{}", found.stderr);
+}
+
+#[test]
+fn a_script_with_a_fault_is_refused_at_its_place_before_a_run() {
+    let stage = suite();
+    stage.write("project/scenarios/hello.script.json", "{\"version\": 1,\n\"turns\": [{\"anser\": 1}]}");
+    for arguments in [
+        &["test", "--scripted", "scenarios/hello.yaml"][..],
+        &["test", "--script", "scenarios/hello.script.json", "scenarios/hello.yaml"],
+    ] {
+        let found = stage.run(arguments);
+        assert_eq!(found.status.code(), Some(2), "{found:?}");
+        assert!(found.stderr.contains("hello.script.json:2:12"), "{}", found.stderr);
+        assert!(found.stderr.contains("did you mean `answer`?"), "{}", found.stderr);
+    }
+}

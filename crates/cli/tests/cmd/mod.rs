@@ -24,6 +24,7 @@ pub mod record;
 mod replay;
 mod run;
 mod runs;
+mod scenario;
 mod schema;
 mod shell;
 mod skill;

@@ -12,6 +12,7 @@ fn every_published_schema_is_printed() {
         ("scenario", "scenario.schema.json"),
         ("session", "session.schema.json"),
         ("answer-policy", "answer-policy.schema.json"),
+        ("script", "script.schema.json"),
         ("output", "output.schema.json"),
     ] {
         let found = Stage::new().run(&["schema", kind]);
@@ -24,5 +25,9 @@ fn every_published_schema_is_printed() {
 fn an_unknown_kind_is_an_error_that_names_the_known_ones() {
     let found = Stage::new().run(&["schema", "scenarios"]);
     assert_eq!(found.status.code(), Some(2));
-    assert!(found.stderr.contains("manifest, scenario, session, answer-policy, output"), "{}", found.stderr);
+    assert!(
+        found.stderr.contains("manifest, scenario, session, answer-policy, script, output"),
+        "{}",
+        found.stderr
+    );
 }

@@ -128,6 +128,36 @@ impl Node {
         numbered(value, &mut 0)
     }
 
+    /// The value at a place such as `turns[1].headers.x-a`; the last one on the way where the rest is absent.
+    #[must_use]
+    pub fn nearest_to(&self, at: &str) -> &Self {
+        let found = match &self.kind {
+            Kind::Array(items) => at.strip_prefix('[').and_then(|rest| {
+                let (index, rest) = rest.split_once(']')?;
+                Some((items.get(index.parse::<usize>().ok()?)?, rest))
+            }),
+            // A name may contain dots, so the longest key that fits is taken.
+            Kind::Table(table) => {
+                let fits = table.0.iter().filter_map(|(key, node)| {
+                    let rest = at.strip_prefix(key.text.as_str())?;
+                    (rest.is_empty() || rest.starts_with(['.', '['])).then_some((key.text.len(), node, rest))
+                });
+                fits.max_by_key(|(length, _, _)| *length).map(|(_, node, rest)| (node, rest))
+            }
+            Kind::Null
+            | Kind::String(_)
+            | Kind::Integer(_)
+            | Kind::Float(_)
+            | Kind::Boolean(_)
+            | Kind::Foreign(_) => None,
+        };
+        match found {
+            Some((node, "")) => node,
+            Some((node, rest)) => node.nearest_to(rest.strip_prefix('.').unwrap_or(rest)),
+            None => self,
+        }
+    }
+
     /// The JSON pointer (RFC 6901) of the key or value with this span.
     #[must_use]
     pub fn pointer(&self, span: &Range<usize>) -> Option<String> {
@@ -187,6 +217,21 @@ fn numbered(value: &Value, next: &mut usize) -> Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_leads_to_its_value_or_as_far_as_it_goes() {
+        let root = Node::of_value(&json!({"a": [{"b": 1}, {"x.y": {"z": 2}}], "a.b": 3}));
+        for (at, value) in [
+            ("a[0].b", json!(1)),
+            ("a[1].x.y.z", json!(2)),
+            ("a.b", json!(3)),
+            ("a[0].missing.more", json!({"b": 1})),
+            ("a[9]", json!([{"b": 1}, {"x.y": {"z": 2}}])),
+        ] {
+            assert_eq!(root.nearest_to(at).to_value(), value, "{at}");
+        }
+        assert_eq!(root.nearest_to("none"), &root);
+    }
 
     #[test]
     fn data_without_text_has_pointers() {

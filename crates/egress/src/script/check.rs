@@ -8,7 +8,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use super::format::{ErrorReply, Script, ScriptBlock, ScriptReply, Turn, TurnAnswer};
 
 /// Longest pause that a script may ask for. A longer one is a mistake, and no client waits for it.
-const LONGEST_SILENCE_MS: u64 = 10 * 60 * 1000;
+pub(super) const LONGEST_SILENCE_MS: u64 = 10 * 60 * 1000;
 
 /// Headers that the server writes itself; a second, different value would break the framing.
 const SERVER_HEADERS: [&str; 4] = ["content-length", "content-type", "transfer-encoding", "connection"];

@@ -22,18 +22,22 @@
 mod body;
 mod builder;
 mod check;
+mod diagnose;
 mod document;
 mod format;
 mod log;
 mod matching;
 mod parse;
 mod player;
+mod reference;
 mod request;
 mod server;
 mod service;
+mod spec;
 mod wire;
 
 pub use check::{ScriptFault, ScriptFaults};
+pub use diagnose::script_schema;
 pub use document::JsonText;
 pub(crate) use document::Skimmed;
 pub use format::{
@@ -45,6 +49,7 @@ pub use log::{
 };
 pub use matching::{RequestConditions, Sender, Tools};
 pub use parse::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError};
+pub use reference::script_reference;
 pub use server::{Playing, ScriptedModel, StartError};
 
 pub use crate::gateway::{Listen, ListenError};

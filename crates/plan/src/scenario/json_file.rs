@@ -1,4 +1,4 @@
-//! JSON files that a session leads to.
+//! JSON files that scenarios and sessions lead to.
 
 use super::document::{DocumentError, DocumentText};
 use crate::syntax::parse_json;
@@ -6,8 +6,11 @@ use crate::text::{self, whole_file};
 use belljar_contract::SourceFile;
 use belljar_contract::decode::{Faults, Node, plain};
 
-/// What `decode` makes of the file, or everything that is wrong with it.
-pub(super) fn read<T>(
+/// Parses a JSON file that `decode` reads. It also gets the text.
+///
+/// # Errors
+/// Everything that is wrong with the file.
+pub fn read<T>(
     file: DocumentText,
     decode: impl FnOnce(&Node, &SourceFile, &mut Faults<'_>) -> Option<T>,
 ) -> Result<T, DocumentError> {

@@ -21,6 +21,7 @@ mod under_test;
 mod words;
 
 pub use document::{Document, DocumentError, DocumentText, parse_document};
+pub use json_file::read as parse_json_file;
 pub use json_schema::{scenario_schema, session_schema};
 pub use marketplace::{Marketplace, MarketplacePlugin, PluginSource, parse_marketplace};
 pub use mcp_config::{McpEntry, McpEnv, parse_mcp_config};

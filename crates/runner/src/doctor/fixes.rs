@@ -1,8 +1,10 @@
 //! Explains why a sandbox cannot be built, and gives commands that fix it.
 
+use crate::egress::EgressError;
 use crate::environment::HostEnvironment;
 use crate::launch::RunError;
 use belljar_contract::GuestStep;
+use belljar_egress::gateway::ModelCredentialError;
 use belljar_sandbox::{EngineError, LaunchError};
 use belljar_sys::Errno;
 use belljar_sys::userns::{Reason, Switches, UserNamespaceStep};
@@ -60,6 +62,14 @@ pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<Stri
     }
     if let RunError::Launch(LaunchError::Engine(engine)) = error {
         return engine_hints(engine);
+    }
+    if let RunError::EgressServices(EgressError::ModelCredential(ModelCredentialError::Missing(_))) = error {
+        return [
+            "without a key: `--script FILE`, or `test --scripted`, answers from a script (docs/reference/script.md)",
+            "without a key: `belljar replay` plays a tape that `belljar record` made",
+        ]
+        .map(str::to_owned)
+        .to_vec();
     }
     let reason = match error {
         RunError::Launch(

@@ -8,7 +8,7 @@ use crate::suite::{FilesWatch, Judge};
 use crate::tape::{ReplayModel, Taping};
 use belljar_contract::{AbsPath, Digest, Event, RunName, RunVerb, TimeSpan, Unmet, Workload};
 use belljar_egress::proxy::{EgressMode, Reach};
-use belljar_egress::script::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError, Script};
+use belljar_egress::script::{MAX_FILE_BYTES, Script};
 use belljar_egress::tape::OnDrift;
 use belljar_sandbox::Waiting;
 use std::collections::BTreeMap;
@@ -30,22 +30,6 @@ pub enum Model {
 }
 
 impl Model {
-    /// Reads a script.
-    ///
-    /// # Errors
-    /// If the file cannot be read or is not a script.
-    pub fn script(path: &AbsPath) -> Result<Self, LoadScriptError> {
-        Script::load(path.as_path()).map(Model::Script)
-    }
-
-    /// Parses the text of a script.
-    ///
-    /// # Errors
-    /// If the text is not a script.
-    pub fn script_text(text: &[u8]) -> Result<Self, ParseScriptError> {
-        Script::parse(text).map(Model::Script)
-    }
-
     /// Whether a judge can be asked: a tape without its answers has none to give.
     pub(crate) fn has_judge(&self) -> bool {
         match self {

@@ -10,7 +10,7 @@ use belljar_record::{ReadError, RunReader, SCENARIO};
 use belljar_verdict::distrust;
 
 /// The largest scenario that is read, as for a run.
-const LONGEST: u64 = 4 << 20;
+pub(super) const LONGEST: u64 = 4 << 20;
 
 /// Why a run cannot be judged again.
 #[derive(Debug, thiserror::Error)]

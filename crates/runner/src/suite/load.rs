@@ -158,14 +158,7 @@ pub fn load_scenario(
 impl Trial {
     /// A scenario about a skill that the agent does not get would test something else.
     fn has_its_skills(&self) -> Result<(), LoadError> {
-        let mut known: Vec<String> = self.found.skills.iter().map(|(name, _)| name.to_string()).collect();
-        for (plugin, path) in &self.found.plugins {
-            known.push(plugin.to_string());
-            let entries = fs::read_dir(path.child("skills")).into_iter().flatten().flatten();
-            for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
-                known.extend([format!("{plugin}:{name}"), name]);
-            }
-        }
+        let mut known = known_skills(&self.found);
         match self.scenario.skills.iter().find(|skill| !known.contains(skill)) {
             None => Ok(()),
             Some(missing) => {
@@ -191,6 +184,19 @@ impl Trial {
     }
 }
 
+/// The names under which a scenario can be about the skills that were found.
+pub(super) fn known_skills(found: &NamedFiles) -> Vec<String> {
+    let mut known: Vec<String> = found.skills.iter().map(|(name, _)| name.to_string()).collect();
+    for (plugin, path) in &found.plugins {
+        known.push(plugin.to_string());
+        let entries = fs::read_dir(path.child("skills")).into_iter().flatten().flatten();
+        for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
+            known.extend([format!("{plugin}:{name}"), name]);
+        }
+    }
+    known
+}
+
 /// Reads a scenario and no file that it names: the result can be judged, not run.
 ///
 /// # Errors
@@ -198,11 +204,7 @@ impl Trial {
 pub fn load_scenario_alone(environment: &HostEnvironment, path: &AbsPath) -> Result<Trial, LoadError> {
     let text = scope::read(environment, path)?;
     let scope = Scope::of_file(path, environment);
-    // Links out of the directory are refused: a link in a foreign suite could lead to any file of the user, and an
-    // error would quote it.
-    let beside = |path: &AbsPath| path.parent().map(|directory| scope::really(&directory));
-    let leads_away = beside(path) != scope::really(path).parent();
-    let alone = scenario_alone(text, scope).map_err(|error| match leads_away {
+    let alone = scenario_alone(text, scope).map_err(|error| match scope::leads_away(path) {
         true => LoadError::Beyond { what: "scenario", path: path.clone() },
         false => error,
     });

@@ -4,6 +4,7 @@
 //! A trial is read and checked ([`load_scenario`]), staged, planned, run and judged ([`Trial::run`]). The verdict is
 //! based on the run's record alone, so an old run and one that has just ended are judged alike.
 
+mod check;
 mod consent;
 mod deciders;
 mod discover;
@@ -19,9 +20,10 @@ mod plugins;
 mod rehearsal;
 mod requests;
 mod result;
+mod scaffold;
 mod schedule;
 mod scope;
-mod skill_places;
+mod script;
 pub(crate) mod stage;
 mod stage_copy;
 mod subject;
@@ -45,6 +47,7 @@ use belljar_plan::{OnUnanswered, PermissionParity, Staged, agent_under_test, tun
 use belljar_session::decider::{Chain, First, Parity, Scripted};
 use belljar_session::{By, Harnesses, MachineConfig};
 pub use belljar_verdict::unvouched;
+pub use check::{CheckedFiles, CheckedKind, check_files};
 pub use consent::{AgreedBy, ConsentDecision, KnownPart, OpenConsent, OpenWishes, agree, not_agreed};
 pub use deciders::{
     CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
@@ -60,16 +63,18 @@ pub(crate) use judge::Judged;
 pub use judge_again::{JudgeError, JudgedAgain, judge_again};
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone};
+pub(crate) use plugins::skill_places;
 pub use plugins::skills;
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 pub use requests::{Consent, HostsFrom, TrialUse};
+pub use scaffold::{FromRunError, Overwrite, Scaffold, ScaffoldError, scaffold_from_run, scaffold_new};
 pub use schedule::{
     EndSignals, InTurn, Job, SuiteEnd, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input,
     run_in_turn, run_suite,
 };
 pub(crate) use scope::really;
 pub use scope::{Permit, Scope};
-pub(crate) use skill_places::skill_places;
+pub use script::{load_script, script_model};
 pub(crate) use stage::library_digest;
 pub use stage::{DirectoryAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};

@@ -221,6 +221,12 @@ pub(super) fn read(environment: &HostEnvironment, path: &AbsPath) -> Result<Docu
     Located::find(path)?.read(environment)
 }
 
+/// Whether a path is a link out of its directory. A link in a foreign suite could lead to any file of the user, and an
+/// error would quote it.
+pub(super) fn leads_away(path: &AbsPath) -> bool {
+    path.parent().map(|directory| really(&directory)) != really(path).parent()
+}
+
 /// The target of a path with every link resolved. A missing file is resolved to where it would be.
 pub(crate) fn really(path: &AbsPath) -> AbsPath {
     // The kernel's own limit.

@@ -28,6 +28,15 @@ enum Given {
 
 /// Collects the answers that a person, a model, a program, a directory or the setting for unnamed tools gave.
 pub fn given_answers<'a>(seen: impl IntoIterator<Item = &'a Observation>) -> GivenAnswers {
+    given_answers_by(seen, |by| SOURCES.contains(&by))
+}
+
+/// Collects the answers of the deciders that `wanted` accepts by name. A denial of the setting for unnamed tools is not an
+/// answer that a rule needs to repeat.
+pub fn given_answers_by<'a>(
+    seen: impl IntoIterator<Item = &'a Observation>,
+    wanted: impl Fn(&str) -> bool,
+) -> GivenAnswers {
     let mut asked: BTreeMap<&RequestId, (Option<&str>, &[AskedQuestion])> = BTreeMap::new();
     let mut given: Vec<(String, Given)> = Vec::new();
     let mut out = GivenAnswers::default();
@@ -37,7 +46,7 @@ pub fn given_answers<'a>(seen: impl IntoIterator<Item = &'a Observation>) -> Giv
         }
         let Observation::Answered { request, answer, chosen, by, .. } = what else { continue };
         let Some((tool, questions)) = asked.get(request) else { continue };
-        if !SOURCES.contains(&by.as_str()) || (by == "parity" && answer != "allow") {
+        if !wanted(by) || (by == "parity" && answer != "allow") {
             continue;
         }
         let answers = questions

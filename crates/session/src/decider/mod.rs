@@ -23,10 +23,11 @@ pub use command_line::{AnswerFlagError, allow_tool_rule, deny_tool_rule, parse_a
 pub use expression::{EvaluationError, Expression, ExpressionError};
 pub use external::{ExternalReply, ExternalRequest, ReplyError};
 pub use first::First;
-pub use given::{GivenAnswers, given_answers};
+pub use given::{GivenAnswers, given_answers, given_answers_by};
 pub use label::{LabelError, LabelReading, choose};
 pub use model::{ModelQuestion, ModelReplyError};
 pub use parity::Parity;
+pub use paste::quoted as yaml_quoted;
 pub use policy::{parse_policy, policy_schema, rule_schema};
 pub use rule::{Rule, parse_rules};
 pub use scripted::{Scripted, SourcedRule};

@@ -40,7 +40,8 @@ fn for_question(asked: &AskedQuestion) -> String {
 
 /// Quotes a text for YAML. Every JSON string is a YAML string. Characters that YAML wants escaped and JSON does not, and
 /// those that a terminal does not show as they are, are escaped too.
-pub(super) fn quoted(text: &str) -> String {
+#[must_use]
+pub fn quoted(text: &str) -> String {
     let mut out = String::new();
     for char in json!(text).to_string().chars() {
         match char {

@@ -1,0 +1,121 @@
+//! The kind of a file that is checked.
+
+use crate::schemas::SchemaKind;
+use belljar_contract::AbsPath;
+use belljar_contract::decode::Kind;
+use belljar_plan::{DocumentText, parse_document};
+use serde::Serialize;
+
+/// A kind of file that can be checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckedKind {
+    Scenario,
+    Session,
+    Script,
+    AnswerPolicy,
+    Manifest,
+}
+
+pub(super) const HELP: &str =
+    "`--kind` names it: `scenario`, `session`, `script`, `answer-policy` or `manifest`";
+
+impl CheckedKind {
+    pub const ALL: [Self; 5] =
+        [Self::Scenario, Self::Session, Self::Script, Self::AnswerPolicy, Self::Manifest];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scenario => "scenario",
+            Self::Session => "session",
+            Self::Script => "script",
+            Self::AnswerPolicy => "answer-policy",
+            Self::Manifest => "manifest",
+        }
+    }
+
+    /// What one file of this kind is called.
+    #[must_use]
+    pub const fn one(self) -> &'static str {
+        match self {
+            Self::Scenario => "scenario",
+            Self::Session => "session",
+            Self::Script => "script",
+            Self::AnswerPolicy => "answer policy",
+            Self::Manifest => "manifest",
+        }
+    }
+
+    /// What several are called.
+    #[must_use]
+    pub const fn many(self) -> &'static str {
+        match self {
+            Self::Scenario => "scenarios",
+            Self::Session => "sessions",
+            Self::Script => "scripts",
+            Self::AnswerPolicy => "answer policies",
+            Self::Manifest => "manifests",
+        }
+    }
+
+    const fn schema(self) -> SchemaKind {
+        match self {
+            Self::Scenario => SchemaKind::Scenario,
+            Self::Session => SchemaKind::Session,
+            Self::Script => SchemaKind::Script,
+            Self::AnswerPolicy => SchemaKind::AnswerPolicy,
+            Self::Manifest => SchemaKind::Manifest,
+        }
+    }
+}
+
+/// The kind by the name of the file, or by its keys.
+///
+/// # Errors
+/// Why it cannot be decided.
+pub(super) fn guess(path: &AbsPath, text: &DocumentText) -> Result<CheckedKind, String> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if name.ends_with(".toml") {
+        return Ok(CheckedKind::Manifest);
+    }
+    if name.ends_with(".json") {
+        return Ok(CheckedKind::Script);
+    }
+    let Ok(document) = parse_document(text.clone()) else {
+        // Not YAML: a line as `test` looks for says what it was meant to be; its faults are listed then.
+        let text = String::from_utf8_lossy(&text.bytes);
+        return Ok(match text.lines().any(|line| line.starts_with("prompt:")) {
+            true => CheckedKind::Scenario,
+            false => CheckedKind::Session,
+        });
+    };
+    let table = match &document.root().kind {
+        Kind::Table(table) => table,
+        Kind::Array(_) => return Ok(CheckedKind::AnswerPolicy),
+        Kind::Null
+        | Kind::String(_)
+        | Kind::Integer(_)
+        | Kind::Float(_)
+        | Kind::Boolean(_)
+        | Kind::Foreign(_) => return Err("it is neither a table nor a list".to_owned()),
+    };
+    if table.get("prompt").is_some() {
+        return Ok(CheckedKind::Scenario);
+    }
+    if table.get("answers").is_some() && table.0.len() == 1 {
+        return Ok(CheckedKind::AnswerPolicy);
+    }
+    let shared = |kind: CheckedKind| {
+        let schema = kind.schema().schema();
+        table.0.iter().filter(|(key, _)| schema["properties"].get(&key.text).is_some()).count()
+    };
+    let kinds = [CheckedKind::Session, CheckedKind::Scenario, CheckedKind::Script];
+    let counts = kinds.map(shared);
+    let most = counts.into_iter().max().unwrap_or_default();
+    let mut best = kinds.into_iter().zip(counts).filter(|(_, count)| *count == most && most > 0);
+    match (best.next(), best.next()) {
+        (Some((kind, _)), None) => Ok(kind),
+        (Some(_), Some(_)) | (None, _) => Err("its keys are those of no kind of file".to_owned()),
+    }
+}

@@ -1,0 +1,97 @@
+//! Rules that no question reaches, and questions of a script that no rule answers.
+
+use super::at;
+use crate::suite::Trial;
+use belljar_contract::decode::{Kind, Node};
+use belljar_contract::{AskedOption, AskedQuestion, Diagnostic, PermissionRequest, Severity};
+use belljar_egress::script::{Script, ScriptBlock, TurnAnswer};
+use belljar_session::decider::{Chain, Scripted};
+use belljar_session::{By, Question};
+use serde_json::Value;
+
+/// The tool with which the agent asks the user.
+const ASKING: &str = "AskUserQuestion";
+
+/// Rules after one with the same condition, which decides first.
+pub(super) fn never_reached(root: &Node) -> Vec<Diagnostic> {
+    let answers = root.nearest_to("answers");
+    let rules = answers.items().filter(|_| answers != root).unwrap_or_default();
+    let mut known: Vec<(&'static str, Value)> = Vec::new();
+    let mut out = Vec::new();
+    for rule in rules {
+        let Kind::Table(table) = &rule.kind else { continue };
+        let Some((key, node)) =
+            ["when_question", "when_tool"].iter().find_map(|key| Some((*key, table.get(key)?)))
+        else {
+            continue;
+        };
+        let condition = (key, node.to_value());
+        if known.contains(&condition) {
+            let message = format!("an earlier rule has the same `{key}`, so this one never answers");
+            out.push(at(&node.span, Severity::Warning, ("unreached-rule", message, "leave one of them out")));
+        } else if table.get("allow_if").is_none() {
+            known.push(condition);
+        }
+    }
+    out
+}
+
+/// Questions that the script has the agent ask, and that no rule of the scenario answers: a label that is not among the
+/// options, or a pattern that does not match.
+pub(super) fn unanswered(trial: &Trial, script: &Script, root: &Node) -> Vec<Diagnostic> {
+    if trial.scenario.on_unanswered.is_some() {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    for (turn, answer) in script.turns.iter().map(|turn| &turn.answer).enumerate() {
+        let TurnAnswer::Reply(reply) = answer else { continue };
+        for (block, content) in reply.content.iter().enumerate() {
+            let ScriptBlock::ToolUse { name, input, id: _ } = content else { continue };
+            if name != ASKING {
+                continue;
+            }
+            for (number, asked) in questions(input).into_iter().enumerate() {
+                let Some(why) = refused(trial, asked) else { continue };
+                let place = format!(
+                    "turns[{turn}].answer.reply.content[{block}].tool_use.input.questions[{number}].question"
+                );
+                let message = format!("the scenario does not answer this question: {why}");
+                let help = "add a rule to `answers` of the scenario, or answer with --answer";
+                let span = &root.nearest_to(&place).span;
+                out.push(at(span, Severity::Warning, ("unanswered-question", message, help)));
+            }
+        }
+    }
+    out
+}
+
+fn refused(trial: &Trial, asked: AskedQuestion) -> Option<String> {
+    let request = PermissionRequest {
+        tool: ASKING.to_owned(),
+        input: serde_json::Map::new(),
+        call: None,
+        agent: None,
+        description: None,
+        suggestions: Vec::new(),
+        blocked_path: None,
+        reason: None,
+    };
+    let rules = Scripted::default().with(trial.rules.clone(), By::Scenario);
+    let answer = Chain::default().then(rules).decide(&Question::Choice { request, questions: vec![asked] });
+    let why = answer.err()?.notes.join("; ");
+    Some(if why.is_empty() { "no rule matches".to_owned() } else { why })
+}
+
+/// The questions in the input of a call; the agent refuses other forms itself.
+fn questions(input: &Value) -> Vec<AskedQuestion> {
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let option =
+        |value: &Value| AskedOption { label: text(value, "label"), description: text(value, "description") };
+    let one = |value: &Value| AskedQuestion {
+        question: text(value, "question"),
+        header: text(value, "header"),
+        options: value["options"].as_array().into_iter().flatten().map(option).collect(),
+        multi_select: value["multiSelect"].as_bool().unwrap_or_default(),
+    };
+    input["questions"].as_array().into_iter().flatten().map(one).collect()
+}

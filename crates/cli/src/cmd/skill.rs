@@ -150,7 +150,7 @@ fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Resu
             sandbox,
             consent,
             name: None,
-            answering: options.answering(environment, LastWord::PersonAtTerminal)?,
+            answering: options.deciders.answering(environment, LastWord::PersonAtTerminal)?,
             then: Then::End,
             conversation,
             keep: if options.keep { Keep::Workspace } else { Keep::Changes },

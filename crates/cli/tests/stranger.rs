@@ -315,7 +315,7 @@ const VERBS: &[(&str, &[&str], i32, &[&str])] = &[
     ("plain", &["judge", "last"], 0, &[]),
     ("plain", &["judge", "last", "beyond/session/hello.yaml"], 0, &[]),
     ("plain", &["decide", "--question", "which?"], 1, &[]),
-    ("plain", &["gates", "greedy"], 0, &[]),
+    ("plain", &["gates", "greedy"], 2, &[]),
 ];
 
 /// A tape whose scenario is said to lie elsewhere.

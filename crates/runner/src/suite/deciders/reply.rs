@@ -156,12 +156,12 @@ fn question_answers(
         // The text of the question decides where the label begins: both may contain `=`.
         let label = |text: &&str| answer.strip_prefix(*text).and_then(|rest| rest.strip_prefix('='));
         let found = texts.iter().enumerate().find_map(|(at, text)| Some((at, label(text)?)));
-        match found {
-            Some((at, label)) => labels[at].push(label.trim().to_owned()),
-            None if answer.contains('=') => {
-                return Err(GateError::Unfit(format!("{answer:?} was not asked; the questions are {texts:?}")));
+        match (found, answer.rsplit_once('=')) {
+            (Some((at, label)), _) => labels[at].push(label.trim().to_owned()),
+            (None, Some((text, _))) => {
+                return Err(GateError::Unfit(format!("{text:?} was not asked; the questions are {texts:?}")));
             }
-            None => {
+            (None, None) => {
                 return Err(GateError::Unfit(format!("`{answer}` has no `=` between question and label")));
             }
         }

@@ -2,7 +2,8 @@ mod text;
 
 use super::agree::{AgreeOptions, Agreeing};
 use super::scenario_options::{
-    AnswerOptions, LastWord, TryOptions, among_others, failure, in_turn, patience, print_result, say_interrupted, show,
+    AnswerOptions, LastWord, TryOptions, among_others, failure, in_turn, patience, print_result,
+    say_interrupted, show,
 };
 use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};

@@ -86,9 +86,19 @@ fn an_answer_fits_its_question_and_is_given_once() {
         ("question", &one, &["--choose", "2"][..], r#"{"id":"run-1","answers":{"a=b?":"2"}}"#),
         ("question", &one, &["--answer", "a=b?=Blue=1"], r#"{"id":"run-1","answers":{"a=b?":"Blue=1"}}"#),
         ("question", &one, &["--say", "first"], r#"{"id":"run-1","answers":{"a=b?":{"text":"first"}}}"#),
-        ("question", &many, &["--answer", "a=b?=1", "--answer", "a=b?=2"], r#"{"id":"run-1","answers":{"a=b?":["1","2"]}}"#),
+        (
+            "question",
+            &many,
+            &["--answer", "a=b?=1", "--answer", "a=b?=2"],
+            r#"{"id":"run-1","answers":{"a=b?":["1","2"]}}"#,
+        ),
         ("question", &free, &["--say", "Quill"], r#"{"id":"run-1","answers":{"Name?":{"text":"Quill"}}}"#),
-        ("permission", &tool, &["--choose", "deny", "--say", "no"], r#"{"id":"run-1","behavior":"deny","message":"no"}"#),
+        (
+            "permission",
+            &tool,
+            &["--choose", "deny", "--say", "no"],
+            r#"{"id":"run-1","behavior":"deny","message":"no"}"#,
+        ),
     ] {
         asked(&stage, kind, rest);
         let args = [&["answer", "q", "--gate", "1"], args].concat();

@@ -17,8 +17,7 @@ struct Follower {
 impl Follower {
     fn of(stage: &Stage) -> Self {
         fs::create_dir_all(stage.path("project/q")).unwrap();
-        let mut child =
-            stage.command(&["gates", "q", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = stage.command(&["gates", "q", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
     }
@@ -130,8 +129,24 @@ fn a_directory_of_no_decider_is_an_error() {
         let found = stage.run(args);
         assert_eq!(found.status.code(), Some(2), "{args:?}: {}", found.stderr);
         assert!(found.stderr.contains("has no questions of a decider"), "{args:?}: {}", found.stderr);
-        assert!(found.stderr.contains("hint: ") && found.stderr.contains("--decider-dir"), "{}", found.stderr);
+        assert!(
+            found.stderr.contains("hint: ") && found.stderr.contains("--decider-dir"),
+            "{}",
+            found.stderr
+        );
     }
     let found = stage.run(&["answer", ".", "--gate", "../1", "--choose", "x"]);
     assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+}
+
+#[test]
+fn several_recordings_do_not_share_a_directory() {
+    let stage = Stage::new();
+    for name in ["a", "b"] {
+        stage.write(&format!("project/{name}.yaml"), "prompt: go\n");
+    }
+    let found = stage.run(&["record", "a.yaml", "b.yaml", "--decider-dir", "q"]);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
+    assert!(found.stderr.contains("several recordings"), "{}", found.stderr);
+    assert!(!stage.path("project/q").exists());
 }

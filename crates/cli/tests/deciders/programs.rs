@@ -14,12 +14,16 @@ const ASKS: &str = "greet(); take(); ask()\nanswer = heard()['response']['respon
      text(answer['behavior'] + ': All done.'); result(); idle()\nwhile heard() is not None: pass";
 
 /// Ignores SIGTERM, has forked, and names its processes.
-const STUBBORN: &str = "trap '' TERM; sleep 1000 & one=$!; sleep 1000 & echo \"processes $$ $one $!\" >&2; read -r line;";
+const STUBBORN: &str =
+    "trap '' TERM; sleep 1000 & one=$!; sleep 1000 & echo \"processes $$ $one $!\" >&2; read -r line;";
 
 pub fn asking() -> Stage {
     let stage = with_agent(ASKS);
     for name in ["a", "b"] {
-        stage.write(&format!("project/{name}.yaml"), "prompt: go\nassert: [{transcript_contains: 'allow: All done.'}]\n");
+        stage.write(
+            &format!("project/{name}.yaml"),
+            "prompt: go\nassert: [{transcript_contains: 'allow: All done.'}]\n",
+        );
         stage.write(&format!("project/{name}.script.json"), says(&["allow: All done."]));
     }
     stage
@@ -27,7 +31,8 @@ pub fn asking() -> Stage {
 
 fn start(stage: &Stage, decider: &str) -> (Child, BufReader<ChildStderr>) {
     let mut command = command(stage, &["test", "--scripted", "a.yaml", "--decider-cmd", decider]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stderr.take().unwrap());
     (child, lines)
 }

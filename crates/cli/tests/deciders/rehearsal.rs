@@ -6,8 +6,7 @@ use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-const QUESTION: [&str; 7] =
-    ["decide", "--question", "Which colour?", "--option", "Red", "--option", "Blue"];
+const QUESTION: [&str; 7] = ["decide", "--question", "Which colour?", "--option", "Red", "--option", "Blue"];
 
 #[track_caller]
 fn rehearsed(stage: &Stage, args: &[&str], status: i32, part: &str) {
@@ -24,13 +23,22 @@ fn a_rehearsal_names_who_would_answer() {
     stage.write("project/policy.yaml", "- {when_question: colour, choose: red}\n");
     let with = |more: &[&'static str]| [&QUESTION[..], more].concat();
     for (args, part) in [
-        (with(&["--answer", "size=S", "--answer", "colour=blue"]), "Blue  (command-line: rule 2 of command-line)"),
+        (
+            with(&["--answer", "size=S", "--answer", "colour=blue"]),
+            "Blue  (command-line: rule 2 of command-line)",
+        ),
         (with(&["--scenario", "a.yaml"]), "Red  (scenario: rule 2 of scenario)"),
         (with(&["--answer", "size=S", "--answer-policy", "policy.yaml"]), "Red  (policy: rule 1 of policy)"),
         (with(&["--on-unanswered", "first"]), "Red  (first: "),
         (vec!["decide", "--question", "Which?", "--option", "A", "--scenario", "a.yaml"], "A  (first: "),
-        (vec!["decide", "--tool", "Bash", "--allow-tool", "Bash"], "allow  (command-line: rule 1 of command-line)"),
-        (vec!["decide", "--tool", "Bash", "--allow-tool", "Bash", "--deny-tool", "Bash"], "deny  (command-line: rule 1"),
+        (
+            vec!["decide", "--tool", "Bash", "--allow-tool", "Bash"],
+            "allow  (command-line: rule 1 of command-line)",
+        ),
+        (
+            vec!["decide", "--tool", "Bash", "--allow-tool", "Bash", "--deny-tool", "Bash"],
+            "deny  (command-line: rule 1",
+        ),
     ] {
         rehearsed(&stage, &args, 0, part);
     }
@@ -40,7 +48,8 @@ fn a_rehearsal_names_who_would_answer() {
 #[test]
 fn several_questions_are_rehearsed_at_once() {
     let stage = Stage::new();
-    let input = json!({"questions": [question("Which colour?", false), question("Which ones?", true)]}).to_string();
+    let input =
+        json!({"questions": [question("Which colour?", false), question("Which ones?", true)]}).to_string();
     let args = ["decide", "--tool", "AskUserQuestion", "--input", &input, "--answer", "colour=blue"];
     rehearsed(&stage, &args, 1, "no rule answers [\"Which ones?\"]");
     rehearsed(&stage, &[&args[..], &["--answer", "ones=red"]].concat(), 0, "Blue; Red");
@@ -49,7 +58,9 @@ fn several_questions_are_rehearsed_at_once() {
 #[test]
 fn a_program_is_rehearsed() {
     let stage = Stage::new();
-    let with = |command: &'static str, more: &[&'static str]| [&QUESTION[..], &["--decider-cmd", command], more].concat();
+    let with = |command: &'static str, more: &[&'static str]| {
+        [&QUESTION[..], &["--decider-cmd", command], more].concat()
+    };
     let answer = r#"read -r line; echo '{"id": "1", "answers": {"Which colour?": "blue"}}'"#;
     rehearsed(&stage, &with(answer, &[]), 0, "Blue  (external: answered by the decider's program)");
     let own = r#"read -r line; echo '{"id": "1", "answers": {"Which colour?": {"text": "green"}}}'"#;
@@ -57,7 +68,10 @@ fn a_program_is_rehearsed() {
     for (command, reason) in [
         ("read -r line", "ended without an answer"),
         ("read -r line; echo nonsense", "not a JSON object"),
-        (r#"read -r line; echo '{"id": "1", "answers": {"Which colour?": "first"}}'"#, "has no option \"first\""),
+        (
+            r#"read -r line; echo '{"id": "1", "answers": {"Which colour?": "first"}}'"#,
+            "has no option \"first\"",
+        ),
         ("exec sleep 1000", "did not answer in 1 s"),
     ] {
         let args = with(command, &["--decider-timeout", "1s"]);
@@ -68,7 +82,8 @@ fn a_program_is_rehearsed() {
 #[test]
 fn a_rehearsal_that_is_interrupted_ends_its_program() {
     let stage = Stage::new();
-    let mut command = stage.command(&[&QUESTION[..], &["--decider-cmd", "echo ready >&2; sleep 1000; true"]].concat());
+    let mut command =
+        stage.command(&[&QUESTION[..], &["--decider-cmd", "echo ready >&2; sleep 1000; true"]].concat());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
@@ -98,7 +113,8 @@ fn a_directory_is_rehearsed() {
 #[test]
 fn a_model_is_rehearsed_by_a_script() {
     let stage = Stage::new();
-    let with = |more: &[&'static str]| [&QUESTION[..], &["--decider-llm", "--script", "s.json"], more].concat();
+    let with =
+        |more: &[&'static str]| [&QUESTION[..], &["--decider-llm", "--script", "s.json"], more].concat();
     stage.write("project/s.json", played(&[], &["2"]));
     rehearsed(&stage, &with(&[]), 0, "Blue  (model: answered by the model");
     stage.write("project/s.json", played(&[], &["Blue", "7"]));

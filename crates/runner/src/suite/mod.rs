@@ -263,9 +263,8 @@ impl Trial {
             },
             watch,
         });
-        let started = report
-            .as_ref()
-            .is_ok_and(|report| !matches!(report.outcome, CommandOutcome::NotExecuted { .. }));
+        let started =
+            report.as_ref().is_ok_and(|report| !matches!(report.outcome, CommandOutcome::NotExecuted { .. }));
         if is_new && !started {
             stage.not_begun();
         }

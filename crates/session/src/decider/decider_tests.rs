@@ -358,7 +358,10 @@ fn programs_are_asked_and_held_to_the_question() {
         (r#"{"id": "q-1", "answers": {"Which?": 1, "Sizes?": 1, "Z?": 1}}"#, "\"Z?\": this was not asked"),
         (r#"{"id": "q-1", "answers": {"Which?": 1, "Sizes?": 1}, "x": 1}"#, "unknown member \"x\""),
         (r#"{"id": "q-1", "answers": {"Which?": {"text": " "}, "Sizes?": 1}}"#, "expected `text` alone"),
-        (r#"{"id": "q-1", "answers": {"Which?": {"text": "a", "x": 1}, "Sizes?": 1}}"#, "expected `text` alone"),
+        (
+            r#"{"id": "q-1", "answers": {"Which?": {"text": "a", "x": 1}, "Sizes?": 1}}"#,
+            "expected `text` alone",
+        ),
         (r#"{"id": "q-1", "behavior": "allow"}"#, "\"answers\": expected an object"),
     ] {
         let error = request.read_reply(line).unwrap_err().to_string();

@@ -106,9 +106,11 @@ impl AnswerOptions {
                 .map_err(|cause| CliError::io("cannot prepare the decider", cause))?;
             answering.outside = Some(Box::new(decider));
         } else if let Some(questions) = &self.decider_dir {
-            let decider =
-                DirectoryDecider::new(TryOptions::path(environment, questions)?, self.decider_timeout.duration())
-                    .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+            let decider = DirectoryDecider::new(
+                TryOptions::path(environment, questions)?,
+                self.decider_timeout.duration(),
+            )
+            .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
             answering.outside = Some(Box::new(decider));
         }
         Ok(answering)

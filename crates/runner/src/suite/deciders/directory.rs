@@ -127,9 +127,7 @@ impl Claim {
             }
         }
         match asking(&directory).map(|process| process.standing()) {
-            Some(Standing::Runs | Standing::Elsewhere)
-                if !directory.child(GATES_DONE).as_path().exists() =>
-            {
+            Some(Standing::Runs | Standing::Elsewhere) if !directory.child(GATES_DONE).as_path().exists() => {
                 return Err(used(ASKING));
             }
             Some(Standing::Runs | Standing::Elsewhere | Standing::Ended) | None => {}

@@ -1,6 +1,8 @@
 //! Follows the questions in the directory of a run, or of all runs of a suite.
 
-use super::directory::{AskingState, DirectoryError, asking, below, forget, is_of_a_decider, small_text, watch};
+use super::directory::{
+    AskingState, DirectoryError, asking, below, forget, is_of_a_decider, small_text, watch,
+};
 use crate::session::supervise::take_signals;
 use belljar_contract::AbsPath;
 use belljar_sys::birth::Standing;

@@ -36,6 +36,9 @@ pub struct SkillArgs {
     pub options: TryOptions,
 }
 
+/// The option that continues a conversation, for hints.
+pub const RESUME: &str = "resume";
+
 /// What to try, and what the agent gets besides it.
 #[derive(Debug, clap::Args)]
 pub struct SubjectOptions {
@@ -67,7 +70,7 @@ pub struct SubjectOptions {
     #[arg(long, value_name = "NAME", conflicts_with = "resume")]
     session_id: Option<String>,
     /// Resume the conversation of this name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long = RESUME, value_name = "NAME")]
     resume: Option<String>,
 }
 

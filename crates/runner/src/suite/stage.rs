@@ -192,7 +192,7 @@ impl Stage {
 
     /// Takes the note back: the agent was not started.
     pub(super) fn not_begun(&self) {
-        // If it remains, the user is sent to `--resume`, and the agent says that it knows no such conversation.
+        // If it remains, the name is refused, and the user chooses another one.
         fs::remove_file(self.path().child(BEGUN)).ok();
     }
 

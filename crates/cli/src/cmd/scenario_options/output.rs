@@ -1,6 +1,7 @@
 //! What is printed about scenarios.
 
 use super::TryOptions;
+use crate::cmd::skill::RESUME;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Conclusion, visible};
@@ -105,7 +106,7 @@ pub fn failure(error: TrialError, environment: &HostEnvironment) -> CliError {
             hints.into_iter().fold(CliError::from(*error).with_exit(exit), CliError::hint)
         }
         TrialError::Stage(StageError::Begun { ref name }) => {
-            let hint = format!("continue it with --resume {name}, or choose another name");
+            let hint = format!("continue it with --{RESUME} {name}, or choose another name");
             CliError::from_chain(exit, &error).hint(hint)
         }
         TrialError::Unsupported(_)

@@ -108,9 +108,9 @@ pub(super) fn below(directory: &AbsPath) -> io::Result<Vec<String>> {
 
 /// A directory that one process writes questions to. Its end is marked when this is dropped.
 #[derive(Debug)]
-struct Claim(AbsPath);
+struct QuestionsClaim(AbsPath);
 
-impl Claim {
+impl QuestionsClaim {
     fn take(directory: AbsPath) -> Result<Self, DirectoryError> {
         let failed = |cause| DirectoryError::Use { path: directory.clone(), cause };
         let used = |found: &str| DirectoryError::Used { path: directory.clone(), found: found.to_owned() };
@@ -145,7 +145,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for QuestionsClaim {
     fn drop(&mut self) {
         // Readers of the directory see that no more questions follow; a failure cannot be reported to them.
         write_atomically(&self.0.child(GATES_DONE), b"{\"done\":true}\n").ok();
@@ -154,7 +154,7 @@ impl Drop for Claim {
 
 /// The directory of a suite, with one for each run below it. Its end is marked when this is dropped.
 #[derive(Debug)]
-pub struct SuiteQuestions(Claim);
+pub struct SuiteQuestions(QuestionsClaim);
 
 impl SuiteQuestions {
     /// Opens a directory, which is created if it is missing.
@@ -162,7 +162,7 @@ impl SuiteQuestions {
     /// # Errors
     /// If it contains questions of another run, or cannot be used.
     pub fn new(directory: AbsPath) -> Result<Self, DirectoryError> {
-        Claim::take(directory).map(Self)
+        QuestionsClaim::take(directory).map(Self)
     }
 
     /// The directory of one run; `number` is that of the run in the suite, from 1.
@@ -174,7 +174,7 @@ impl SuiteQuestions {
             false => '_',
         };
         let name: String = stem.chars().take(LONGEST_NAME).map(plain).collect();
-        let Self(Claim(directory)) = self;
+        let Self(QuestionsClaim(directory)) = self;
         directory.child(&format!("{}-{number}", name.trim_start_matches('.')))
     }
 }
@@ -182,7 +182,7 @@ impl SuiteQuestions {
 /// Writes questions to a directory and waits for answers in it.
 #[derive(Debug)]
 pub struct DirectoryDecider {
-    directory: Claim,
+    directory: QuestionsClaim,
     changes: OwnedFd,
     patience: Duration,
     asked: u64,
@@ -197,7 +197,7 @@ impl DirectoryDecider {
     pub fn new(directory: AbsPath, patience: Duration) -> Result<Self, DirectoryError> {
         let path = directory.clone();
         let failed = |cause| DirectoryError::Use { path: path.clone(), cause };
-        let directory = Claim::take(directory)?;
+        let directory = QuestionsClaim::take(directory)?;
         let changes = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK);
         let changes = changes.map_err(|cause| failed(cause.into()))?;
         watch(&changes, &path, inotify::WatchFlags::empty()).map_err(failed)?;

@@ -1,5 +1,9 @@
 //! A model that answers in the user's place: on the run's own script, and by its own gateway.
 
+mod directories;
+mod programs;
+mod rehearsal;
+
 use crate::cmd::{agent_path, tried, tried_json};
 use crate::faults::{command, turns, with_agent};
 use crate::services::{plain, serve};
@@ -256,6 +260,25 @@ fn the_command_line_decides_about_tools() {
         assert_eq!(found.status.code(), Some(status), "{more:?} {}", found.stderr);
         assert_eq!(found.stderr.contains("--allow-tool Bash"), more.is_empty(), "{}", found.stderr);
     }
+}
+
+/// A skill with a script fails without a terminal; the line that it prints makes the next run pass.
+#[test]
+fn a_skill_without_a_terminal_prints_the_option_that_it_needs() {
+    require!(Bwrap, Python);
+    let stage = with_agent(
+        "greet(); take(); ask()\nanswer = heard()['response']['response']\n\
+         text(answer['behavior'] + ': All done.'); result(); idle()\nwhile heard() is not None: pass",
+    );
+    stage.write("project/s.json", json!({"version": 1, "turns": turns(&["allow: All done."])}).to_string());
+    let args = ["skill", "skills/notes", "go", "--script", "s.json"];
+    let found = stage.finish(&mut command(&stage, &args));
+    assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
+    let option = found.stderr.lines().map(str::trim).find(|line| line.starts_with("--allow-tool"));
+    assert_eq!(option, Some("--allow-tool Bash"), "{}", found.stderr);
+    let pasted: Vec<&str> = args.into_iter().chain(option.unwrap().split(' ')).collect();
+    let found = stage.finish(&mut command(&stage, &pasted));
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
 }
 
 #[test]

@@ -325,7 +325,7 @@ const VERBS: &[(&str, &[&str], i32, &[&str])] = &[
     ("plain", &["check", "beyond/plugin/hello.yaml"], 2, &[]),
     ("plain", &["check", "."], 2, &[]),
     ("plain", &["decide", "--question", "which?"], 1, &[]),
-    ("plain", &["gates", "greedy"], 0, &[]),
+    ("plain", &["gates", "greedy"], 2, &[]),
 ];
 
 /// A tape whose scenario is said to lie elsewhere.

@@ -25,7 +25,8 @@ pub use belljar_sandbox::{
 };
 pub use belljar_session::Harnesses;
 pub use belljar_session::decider::{
-    AnswerFlagError, GivenAnswers, Rule, allow_tool_rule, deny_tool_rule, parse_answer_flag as answer_rule,
+    AnswerFlagError, GivenAnswers, Rule, Unanswered, allow_tool_rule, deny_tool_rule,
+    parse_answer_flag as answer_rule,
 };
 pub use belljar_sys::names::without_modules as names_without_modules;
 pub use belljar_verdict::reference as checks_reference;

@@ -3,9 +3,11 @@
 //! What a process makes on the host carries its [`Birth`] in its name, so that another process can tell whether the maker
 //! still runs. A name is complete from the moment it exists; a lock would have to be taken after that.
 
+use rustix::process::Pid;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 
 /// The digits of a [`Birth`] in a name: short, because the path of a socket is.
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
@@ -61,6 +63,15 @@ impl Birth {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Standing::Runs,
             Ok(_) | Err(_) => Standing::Ended,
         }
+    }
+
+    /// A descriptor of the process, which becomes readable when it ends; `None` if it has ended or is elsewhere.
+    #[must_use]
+    pub fn open(&self) -> Option<OwnedFd> {
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw)?;
+        let process = crate::process::open(pid).ok()?;
+        // Asked once it is open: from here on the descriptor means this process.
+        (self.standing() == Standing::Runs).then_some(process)
     }
 }
 
@@ -120,6 +131,8 @@ mod tests {
         let own = Birth::own().unwrap();
         assert_eq!(own.standing(), Standing::Runs);
         assert_eq!(Birth::parse(&own.to_string()), Some(own));
+        assert!(own.open().is_some());
+        assert!(Birth { started: own.started + 1, ..own }.open().is_none());
         assert_eq!(Birth { started: own.started + 1, ..own }.standing(), Standing::Ended);
         assert_eq!(Birth { pid: u64::from(u32::MAX), ..own }.standing(), Standing::Ended);
         assert_eq!(Birth { namespace: 1, ..own }.standing(), Standing::Elsewhere);

@@ -28,6 +28,7 @@ pub mod regular;
 pub mod root;
 pub mod seccomp;
 pub mod segment;
+pub mod session;
 pub mod signal;
 mod sparse;
 pub mod spawn;

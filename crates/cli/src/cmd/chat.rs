@@ -63,7 +63,7 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
             sandbox: options.sandbox.asked(),
             consent,
             name: None,
-            answering: options.answering(environment, LastWord::PersonAtTerminal)?,
+            answering: options.deciders.answering(environment, LastWord::PersonAtTerminal)?,
             then: Then::Listen(Spoken(Box::new(next_line))),
             conversation: args.subject.conversation()?,
             keep: if options.keep { Keep::Workspace } else { Keep::Changes },

@@ -1,16 +1,20 @@
-use super::scenario_options::TryOptions;
+use super::scenario_options::{AnswerOptions, LastWord, TryOptions};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible};
-use belljar_runner::suite::{Rehearsal, load_scenario_alone, rehearse};
-use belljar_runner::{HostEnvironment, answer_rule};
-use serde_json::json;
+use belljar_runner::suite::{
+    Rehearsal, RehearsalError, RehearsalRequest, Rehearsed, RehearsedAnswer, load_scenario_alone, rehearse,
+};
+use belljar_runner::{HostEnvironment, Model, Unanswered};
+use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 
 /// Rehearse one question: who would answer it, and how
 ///
-/// No agent runs. The status is 0 if there is an answer, and 1 if not; then rules that would answer it are printed.
+/// No agent runs. The deciders are asked as in a run: rules, a program, a directory, a model, you. The status is 0 if there
+/// is an answer, and 1 if not or if the decider failed; then its reason and rules that would answer are printed. It is 130
+/// after a signal.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar decide --question \"Which format?\" --option PDF --option HTML --answer \"format=HTML\"\n  $ belljar decide --tool Bash --input '{\"command\": \"ls\"}' --strict\n"
@@ -28,7 +32,7 @@ pub struct DecideArgs {
     /// Allow several options
     #[arg(long, requires = "question")]
     multi: bool,
-    /// Ask for permission to run this tool
+    /// Ask for permission to run this tool; `AskUserQuestion` with the `questions` of `--input` asks several at once
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
     /// Input of the tool, as JSON
@@ -37,15 +41,11 @@ pub struct DecideArgs {
     /// Use the answers of this scenario
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// Use the rules of this answer policy
-    #[arg(long, value_name = "FILE")]
-    answer_policy: Option<PathBuf>,
-    /// Use this answer; repeatable
-    #[arg(long = "answer", value_name = "PATTERN=LABEL")]
-    answers: Vec<String>,
-    /// Take the first option when no rule answers
-    #[arg(long)]
-    first: bool,
+    #[command(flatten)]
+    deciders: AnswerOptions,
+    /// Play the model of `--decider-llm` with this script; needs no key and no tokens
+    #[arg(long, value_name = "FILE", requires = "decider_llm")]
+    script: Option<PathBuf>,
     /// Deny tools that no rule names
     #[arg(long)]
     strict: bool,
@@ -65,54 +65,80 @@ impl Command for DecideArgs {
 }
 
 fn run(args: &DecideArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+    let question = question(args)?;
+    let path = |file: &PathBuf| TryOptions::path(environment, file);
+    let scenario = match &args.scenario {
+        None => None,
+        Some(file) => Some(load_scenario_alone(environment, &path(file)?)?),
+    };
+    let model = match &args.script {
+        None => Model::Absent,
+        Some(file) => belljar_runner::suite::load_script(environment, &path(file)?)?,
+    };
+    let rehearsed = rehearse(RehearsalRequest {
+        question,
+        scenario: scenario.as_ref(),
+        strict: args.strict,
+        answering: args.deciders.answering(environment, LastWord::NoOne)?,
+        model,
+    });
+    match rehearsed.map_err(not_rehearsed)? {
+        Rehearsed::Answered(answer) => Ok(answered(&answer, output)),
+        Rehearsed::Open(open) => Ok(left_open(&open, output)),
+        Rehearsed::Interrupted => {
+            if output.json {
+                output.envelope(&Envelope::new("decide", ExitCode::Interrupted, json!({"answered": false})));
+            }
+            Ok(ExitCode::Interrupted)
+        }
+    }
+}
+
+fn question(args: &DecideArgs) -> Result<Rehearsal, CliError> {
     let invalid = |message: String| CliError::new(ExitCode::Invalid, message);
-    let input = match &args.input {
-        None => serde_json::Map::new(),
+    let input: Map<String, Value> = match &args.input {
+        None => Map::new(),
         Some(text) => serde_json::from_str(text)
             .map_err(|error| invalid(format!("`--input` is not a JSON object: {error}")))?,
     };
-    let mut rules = args
-        .answers
-        .iter()
-        .map(|flag| answer_rule(flag).map_err(|error| CliError::from_chain(ExitCode::Invalid, &error)))
-        .collect::<Result<Vec<_>, _>>()?;
-    if let Some(file) = &args.scenario {
-        rules.extend(load_scenario_alone(environment, &TryOptions::path(environment, file)?)?.rules);
+    match (&args.question, &args.tool) {
+        (Some(question), _) => Ok(Rehearsal::question(question, &args.header, &args.options, args.multi)),
+        (None, Some(tool)) => Ok(Rehearsal::tool(tool, input)),
+        (None, None) => Err(invalid("name a question or a tool".to_owned())),
     }
-    if let Some(file) = &args.answer_policy {
-        let path = TryOptions::path(environment, file)?;
-        rules.extend(belljar_runner::suite::load_policy(environment, &path)?);
+}
+
+fn answered(RehearsedAnswer { what, by, reason }: &RehearsedAnswer, output: &Output) -> ExitCode {
+    if output.json {
+        let data = json!({"answered": true, "answer": what, "by": by, "reason": reason});
+        output.envelope(&Envelope::new("decide", ExitCode::Passed, data));
+    } else {
+        output.result(&format!("{}  ({by}: {})\n", visible(what), visible(reason)));
     }
-    let rehearsal = match (&args.question, &args.tool) {
-        (Some(question), _) => Rehearsal::question(question, &args.header, &args.options, args.multi),
-        (None, Some(tool)) => Rehearsal::tool(tool, input),
-        (None, None) => return Err(invalid("name a question or a tool".to_owned())),
+    ExitCode::Passed
+}
+
+fn left_open(Unanswered { about: _, notes, paste }: &Unanswered, output: &Output) -> ExitCode {
+    if output.json {
+        let data = json!({"answered": false, "notes": notes, "paste": paste});
+        output.envelope(&Envelope::new("decide", ExitCode::Failed, data));
+        return ExitCode::Failed;
+    }
+    let mut text = "no decider answers this\n".to_owned();
+    notes.iter().for_each(|note| text.push_str(&format!("  {}\n", visible(note))));
+    if let Some(paste) = paste {
+        text.push_str("these lines in `answers` would:\n");
+        paste.lines().for_each(|line| text.push_str(&format!("  {}\n", visible(line))));
+    }
+    output.result(&text);
+    ExitCode::Failed
+}
+
+fn not_rehearsed(error: RehearsalError) -> CliError {
+    let (exit, hint) = match &error {
+        RehearsalError::NoScript => (ExitCode::Invalid, Some("name a script with --script FILE")),
+        RehearsalError::Script(_) => (ExitCode::Invalid, None),
+        RehearsalError::Signals(_) | RehearsalError::Start(_) => (ExitCode::LaunchFailed, None),
     };
-    match rehearse(rehearsal, rules, args.strict, args.first) {
-        Ok(answer) => {
-            if output.json {
-                let data = json!({"answered": true, "answer": answer.what, "by": answer.by, "reason": answer.reason});
-                output.envelope(&Envelope::new("decide", ExitCode::Passed, data));
-            } else {
-                let (what, reason) = (visible(&answer.what), visible(&answer.reason));
-                output.result(&format!("{what}  ({}: {reason})\n", answer.by));
-            }
-            Ok(ExitCode::Passed)
-        }
-        Err(open) => {
-            if output.json {
-                let data = json!({"answered": false, "notes": open.notes, "paste": open.paste});
-                output.envelope(&Envelope::new("decide", ExitCode::Failed, data));
-            } else {
-                let mut text = "no rule answers this\n".to_owned();
-                open.notes.iter().for_each(|note| text.push_str(&format!("  {}\n", visible(note))));
-                if let Some(paste) = &open.paste {
-                    text.push_str("these lines in `answers` would:\n");
-                    paste.lines().for_each(|line| text.push_str(&format!("  {}\n", visible(line))));
-                }
-                output.result(&text);
-            }
-            Ok(ExitCode::Failed)
-        }
-    }
+    hint.into_iter().fold(CliError::from_chain(exit, &error), CliError::hint)
 }

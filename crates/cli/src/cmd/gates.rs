@@ -4,21 +4,22 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode};
 use belljar_runner::HostEnvironment;
-use belljar_runner::suite::Gates;
+use belljar_runner::suite::{AskingState, DirectoryError, Gates, GatesWake};
 use serde_json::json;
 use std::path::PathBuf;
 
 /// List the questions that wait in a decider's directory
 ///
-/// One JSON object a line: the number of the question and the question itself; then `{"done":true}` when the run has
-/// ended. With --json it is one object with all questions.
+/// One JSON object a line: the number of the question (`seq`), its name for `belljar answer --gate` (`gate`) and the
+/// question itself; then `{"done":true}` when the run has ended. With --json it is one object with all questions. The
+/// status is 0, 1 if the run ended without marking its end, 2 if the directory is not one of a decider, 130 after a signal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar gates questions\n")]
 pub struct GatesArgs {
     /// Directory given to `--decider-dir`
     #[arg(value_name = "DIR")]
     questions: PathBuf,
-    /// Keep listing new questions until the run has ended
+    /// Keep listing new questions until the run has ended; an empty directory may still get some
     #[arg(short, long)]
     follow: bool,
     /// Print one JSON object; a list that goes on is printed without it
@@ -37,28 +38,48 @@ impl Command for GatesArgs {
 }
 
 fn run(args: &GatesArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
-    let failed = |error: &(dyn std::error::Error + 'static)| CliError::from_chain(ExitCode::Invalid, error);
     let path = TryOptions::path(environment, &args.questions)?;
-    let mut gates = Gates::new(path).map_err(|error| failed(&error))?;
+    let mut gates = match args.follow {
+        true => Gates::follow(path),
+        false => Gates::new(path),
+    }
+    .map_err(unusable)?;
     loop {
-        let done = gates.is_done();
+        // Asked first: what is written between the two is not missed.
+        let state = gates.state();
         let mut questions = Vec::new();
         for gate in gates.open() {
-            let mut line = json!({"seq": gate.number});
+            let mut line = json!({"seq": gate.name.number, "gate": gate.name.to_string()});
             if let Some(members) = line.as_object_mut() {
                 members.extend(gate.request);
             }
             if output.json { questions.push(line) } else { output.json_line(&line) }
         }
+        let done = state != AskingState::Asking;
+        let exit = if state == AskingState::Lost { ExitCode::Failed } else { ExitCode::Passed };
         if output.json {
-            let data = json!({"questions": questions, "done": done});
-            output.envelope(&Envelope::new("gates", ExitCode::Passed, data));
+            let data = json!({"questions": questions, "done": done, "lost": state == AskingState::Lost});
+            output.envelope(&Envelope::new("gates", exit, data));
         } else if done {
             output.json_line(&json!({"done": true}));
         }
-        if done || !args.follow {
-            return Ok(ExitCode::Passed);
+        if state == AskingState::Lost && !output.json {
+            output.say("belljar: the run that asked has ended without marking its end");
         }
-        gates.wait().map_err(|error| failed(&error))?;
+        if done || !args.follow {
+            return Ok(exit);
+        }
+        match gates.wait().map_err(|cause| CliError::io("cannot watch the directory", cause))? {
+            GatesWake::Changed => {}
+            GatesWake::Interrupted => return Ok(ExitCode::Interrupted),
+        }
     }
+}
+
+fn unusable(error: DirectoryError) -> CliError {
+    let hint = match &error {
+        DirectoryError::NoQuestions { .. } => Some("name the directory that a run got with --decider-dir"),
+        DirectoryError::Used { .. } | DirectoryError::Use { .. } => None,
+    };
+    hint.into_iter().fold(CliError::from_chain(ExitCode::Invalid, &error), CliError::hint)
 }

@@ -93,6 +93,13 @@ impl Command for RecordArgs {
 
 fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let files = scenario_files(TryOptions::paths(environment, &args.paths)?, None, environment)?;
+    if files.len() > 1 && args.source.options.deciders.decider_dir.is_some() {
+        return Err(CliError::new(
+            ExitCode::Invalid,
+            "one directory of questions cannot serve several recordings",
+        )
+        .hint("record one scenario at a time, or answer with --decider-cmd"));
+    }
     let normalisers = normalisers(&args.normalise)?;
     let out = args.out.as_ref().map(|path| TryOptions::path(environment, path)).transpose()?;
     let load = |file| {

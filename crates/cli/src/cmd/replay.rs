@@ -2,7 +2,8 @@ mod text;
 
 use super::agree::{AgreeOptions, Agreeing};
 use super::scenario_options::{
-    LastWord, TryOptions, among_others, failure, in_turn, patience, print_result, say_interrupted, show,
+    AnswerOptions, LastWord, TryOptions, among_others, failure, in_turn, patience, print_result,
+    say_interrupted, show,
 };
 use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
@@ -280,7 +281,7 @@ fn replay_one(
         pace: if args.timed { Pace::AsRecorded } else { Pace::Fast },
         across: if args.strict { AcrossVersions::Strict } else { AcrossVersions::UserSide },
         stale: stale_rule(args),
-        answering: options.answering(environment, LastWord::NoOne)?,
+        answering: options.deciders.answering(environment, LastWord::NoOne)?,
         keep: if args.keep { Keep::Workspace } else { Keep::Changes },
         watch: &mut |event| show(event, detail, output),
     })
@@ -331,7 +332,7 @@ fn cassette_hint(args: &ReplayArgs, changed: &[Changed]) -> &'static str {
 /// A replay has no deciders of its own.
 fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
     let decider_timeout = patience("1s").map_err(|error| CliError::new(ExitCode::Bug, error.to_string()))?;
-    Ok(TryOptions {
+    let deciders = AnswerOptions {
         answers: args.answers.clone(),
         allow_tool: Vec::new(),
         deny_tool: Vec::new(),
@@ -344,6 +345,9 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
         decider_timeout,
         on_unanswered: None,
         first: false,
+    };
+    Ok(TryOptions {
+        deciders,
         script: None,
         sandbox: SandboxOptions::default(),
         agree: AgreeOptions::default(),

@@ -1,7 +1,9 @@
 //! Options and output that `skill`, `test`, `record` and `chat` share: deciders, model, result.
 
+mod answers;
 mod output;
 
+pub use answers::{AnswerOptions, LastWord, WhenUnanswered};
 pub use output::{failure, print_result, say_interrupted, show, warn};
 
 use super::agree::AgreeOptions;
@@ -11,61 +13,19 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, ExitCode, PathUse, RunVerb, TimeSpan, Usd, visible};
 use belljar_report::Detail;
 use belljar_runner::suite::{
-    Answering, CommandDecider, Consent, Conversation, DECIDER_MODEL, DirectoryDecider, InTurn, Keep,
-    LastResort, LoadError, ModelWish, Person, Trial, TrialRequest, Tried, Untracked, load_policy,
-    load_scenario, load_script, run_in_turn, script_beside, script_model,
+    Consent, Conversation, InTurn, Keep, LoadError, Trial, TrialRequest, Tried, Untracked, load_scenario,
+    load_script, run_in_turn, script_beside, script_model,
 };
 use belljar_runner::tape::Taping;
-use belljar_runner::{HostEnvironment, Model, Rule, Then, allow_tool_rule, answer_rule, deny_tool_rule};
+use belljar_runner::{HostEnvironment, Model, Then};
 use serde_json::{Value, json};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 /// Options of every verb that runs a trial.
 #[derive(Debug, clap::Args)]
 pub struct TryOptions {
-    /// Answer questions matching PATTERN with LABEL; repeatable
-    ///
-    /// `PATTERN==TEXT` answers with free text; write a `=` of the pattern as `\=`.
-    #[arg(long = "answer", value_name = "PATTERN=LABEL")]
-    pub answers: Vec<String>,
-    /// Allow the tool of exactly this name; repeatable
-    #[arg(long, value_name = "NAME")]
-    pub allow_tool: Vec<String>,
-    /// Deny the tool of exactly this name, even if it is allowed; repeatable
-    #[arg(long, value_name = "NAME", hide_short_help = true)]
-    pub deny_tool: Vec<String>,
-    /// Answer with the rules of this file, after those of the scenario
-    #[arg(long, value_name = "FILE")]
-    pub answer_policy: Option<PathBuf>,
-    /// Answer with this program, one JSON line each way; it runs outside the sandbox
-    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["decider_dir", "first"])]
-    pub decider_cmd: Option<String>,
-    /// Write questions to this directory and wait for answers there
-    ///
-    /// `belljar gates` lists them, `belljar answer` answers them.
-    #[arg(long, value_name = "DIR", conflicts_with = "first")]
-    pub decider_dir: Option<PathBuf>,
-    /// Answer with a model, within the run's budget
-    #[arg(long, conflicts_with_all = ["decider_cmd", "decider_dir", "first"])]
-    pub decider_llm: bool,
-    /// Describe your intent to the model that answers
-    #[arg(long, value_name = "TEXT", requires = "decider_llm", hide_short_help = true)]
-    pub intent: Option<String>,
-    /// Model that answers
-    #[arg(long, value_name = "MODEL", requires = "decider_llm", default_value = DECIDER_MODEL, hide_short_help = true)]
-    pub decider_model: String,
-    /// Time limit for an answer of a decider
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = patience, hide_short_help = true)]
-    pub decider_timeout: TimeSpan,
-    /// Fail, ask you or take the first option if nothing answers
-    ///
-    /// The `on_unanswered` of a scenario wins. By default `skill` and `chat` ask at a terminal; the others fail.
-    #[arg(long, value_name = "WHAT", conflicts_with_all = ["decider_cmd", "decider_dir", "decider_llm"])]
-    pub on_unanswered: Option<WhenUnanswered>,
-    /// Take the first option of a question that no rule answers; short for `--on-unanswered first`
-    #[arg(long, conflicts_with = "on_unanswered", hide_short_help = true)]
-    pub first: bool,
+    #[command(flatten)]
+    pub deciders: AnswerOptions,
     /// Answer as the model with this script; needs no key and no tokens
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
@@ -94,36 +54,6 @@ pub struct TryOptions {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-}
-
-/// What `--on-unanswered` takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum WhenUnanswered {
-    /// Fail the run
-    Fail,
-    /// Ask you at the terminal
-    Ask,
-    /// Take the first option
-    First,
-}
-
-impl WhenUnanswered {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fail => "fail",
-            Self::Ask => "ask",
-            Self::First => "first",
-        }
-    }
-}
-
-/// Who answers if the options name no decider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LastWord {
-    /// No one: the question fails.
-    NoOne,
-    /// A person, where there is a terminal.
-    PersonAtTerminal,
 }
 
 /// Who answers in the model's place.
@@ -179,58 +109,6 @@ impl TryOptions {
         }
     }
 
-    pub fn answering(&self, environment: &HostEnvironment, last: LastWord) -> Result<Answering, CliError> {
-        let flags = self.flag_rules()?;
-        let policy = match &self.answer_policy {
-            None => Vec::new(),
-            Some(file) => load_policy(environment, &Self::path(environment, file)?)?,
-        };
-        let model = self.decider_llm.then(|| ModelWish {
-            intent: self.intent.clone(),
-            model: self.decider_model.clone(),
-            patience: self.decider_timeout.duration(),
-        });
-        let mut answering = Answering { flags, policy, outside: None, model, last: self.last_resort(last)? };
-        if let Some(command) = &self.decider_cmd {
-            answering.outside =
-                Some(Box::new(CommandDecider::new(command.clone(), self.decider_timeout.duration())));
-        } else if let Some(questions) = &self.decider_dir {
-            let decider =
-                DirectoryDecider::new(Self::path(environment, questions)?, self.decider_timeout.duration())
-                    .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
-            answering.outside = Some(Box::new(decider));
-        }
-        Ok(answering)
-    }
-
-    /// The rules of `--answer`, `--deny-tool` and `--allow-tool`.
-    pub fn flag_rules(&self) -> Result<Vec<Rule>, CliError> {
-        flag_rules(&self.answers, &self.allow_tool, &self.deny_tool)
-    }
-
-    /// What `--on-unanswered` says; without it a person at the terminal, where the verb has one.
-    fn last_resort(&self, last: LastWord) -> Result<LastResort, CliError> {
-        let named = self.decider_llm || self.decider_cmd.is_some() || self.decider_dir.is_some();
-        let person = || match std::io::stdin().is_terminal() {
-            true => Person::new().ok().map(|person| LastResort::Person(Box::new(person))),
-            false => None,
-        };
-        match (self.on_unanswered, self.first) {
-            (Some(WhenUnanswered::First), _) | (None, true) => Ok(LastResort::First),
-            (Some(WhenUnanswered::Fail), _) => Ok(LastResort::Fail),
-            (Some(WhenUnanswered::Ask), _) => person().ok_or_else(|| {
-                CliError::new(
-                    ExitCode::Invalid,
-                    "`--on-unanswered ask` needs a terminal, and standard input is not one",
-                )
-                .hint("answer with --answer 'PATTERN=LABEL', --allow-tool NAME or --on-unanswered first")
-            }),
-            // Without a terminal a question that no rule answers fails.
-            (None, false) if last == LastWord::PersonAtTerminal && !named => Ok(person().unwrap_or_default()),
-            (None, false) => Ok(LastResort::Fail),
-        }
-    }
-
     /// Reads a scenario and what it names. Nothing is staged, and the script is not read yet.
     ///
     /// The inner error is that of the files; the outer one is that the user did not agree.
@@ -282,7 +160,7 @@ impl TryOptions {
                 sandbox: self.sandbox.asked(),
                 consent,
                 name: None,
-                answering: self.answering(environment, LastWord::NoOne)?,
+                answering: self.deciders.answering(environment, LastWord::NoOne)?,
                 then: Then::End,
                 conversation: Conversation::Fresh,
                 keep: if self.keep { Keep::Workspace } else { Keep::Changes },
@@ -295,16 +173,6 @@ impl TryOptions {
         }
         Ok(tried)
     }
-}
-
-/// The rules of the command line. A denial comes before a permission for the same tool.
-pub fn flag_rules(answers: &[String], allow: &[String], deny: &[String]) -> Result<Vec<Rule>, CliError> {
-    let rules = answers.iter().map(|flag| (answer_rule(flag), "as in --answer 'which format=PDF'"));
-    let denied = deny.iter().map(|tool| (deny_tool_rule(tool), "as in --deny-tool Bash"));
-    let allowed = allow.iter().map(|tool| (allow_tool_rule(tool), "as in --allow-tool Bash"));
-    let all = rules.chain(denied).chain(allowed);
-    all.map(|(rule, hint)| rule.map_err(|error| CliError::from_chain(ExitCode::Invalid, &error).hint(hint)))
-        .collect()
 }
 
 /// Takes the time of the command line in the place of the scenario's, where there is one.

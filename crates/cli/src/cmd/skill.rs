@@ -36,6 +36,9 @@ pub struct SkillArgs {
     pub options: TryOptions,
 }
 
+/// The option that continues a conversation, for hints.
+pub const RESUME: &str = "resume";
+
 /// What to try, and what the agent gets besides it.
 #[derive(Debug, clap::Args)]
 pub struct SubjectOptions {
@@ -67,7 +70,7 @@ pub struct SubjectOptions {
     #[arg(long, value_name = "NAME", conflicts_with = "resume")]
     session_id: Option<String>,
     /// Resume the conversation of this name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long = RESUME, value_name = "NAME")]
     resume: Option<String>,
 }
 
@@ -150,7 +153,7 @@ fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Resu
             sandbox,
             consent,
             name: None,
-            answering: options.answering(environment, LastWord::PersonAtTerminal)?,
+            answering: options.deciders.answering(environment, LastWord::PersonAtTerminal)?,
             then: Then::End,
             conversation,
             keep: if options.keep { Keep::Workspace } else { Keep::Changes },

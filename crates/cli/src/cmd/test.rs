@@ -7,7 +7,7 @@ use belljar_contract::{AbsPath, Digest, Envelope, ExitCode, ScenarioResult, Suit
 use belljar_report::{Moment, render_result, render_summary};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{
-    Job, SuiteNews, SuiteRequest, Trial, TrialUse, end_with_input, run_suite, scenario_files,
+    Job, SuiteNews, SuiteQuestions, SuiteRequest, Trial, TrialUse, end_with_input, run_suite, scenario_files,
 };
 use belljar_runner::tape::Taping;
 use serde_json::json;
@@ -119,11 +119,7 @@ fn together(
     files: &[AbsPath],
     output: &Output,
 ) -> Result<SuiteResults, CliError> {
-    if args.options.decider_cmd.is_some() || args.options.decider_dir.is_some() {
-        return Err(CliError::new(ExitCode::Invalid, "one decider cannot answer several scenarios at once")
-            .hint("name one scenario, or write answers into the scenarios"));
-    }
-    if args.options.on_unanswered == Some(WhenUnanswered::Ask) {
+    if args.options.deciders.on_unanswered == Some(WhenUnanswered::Ask) {
         return Err(CliError::new(
             ExitCode::Invalid,
             "`--on-unanswered ask` cannot ask about several runs at once",
@@ -131,6 +127,14 @@ fn together(
         .hint("name one scenario, without --repeat"));
     }
     let agreed = agree(args, environment, files, output)?;
+    // Marked as done when the suite has ended, however it ends.
+    let questions = match &args.options.deciders.decider_dir {
+        None => None,
+        Some(directory) => {
+            let opened = SuiteQuestions::new(TryOptions::path(environment, directory)?);
+            Some(opened.map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?)
+        }
+    };
     let names: Vec<String> = files
         .iter()
         .flat_map(|file| {
@@ -142,9 +146,10 @@ fn together(
         })
         .collect();
     let repeated = files.iter().flat_map(|file| (0..args.repeat).map(move |_| file));
-    let jobs = repeated.zip(&names).map(|(file, name)| Job {
-        name: name.clone(),
-        arguments: worker(args, file, agreed.get(file).copied()),
+    let jobs = repeated.zip(&names).zip(1..).map(|((file, name), number)| {
+        let questions = questions.as_ref().map(|questions| questions.of_run(file, number));
+        let arguments = worker(args, (file, questions.as_ref()), agreed.get(file).copied());
+        Job { name: name.clone(), arguments }
     });
     let request = SuiteRequest {
         program: env::own()?.as_path().to_owned(),
@@ -199,19 +204,15 @@ fn agree(
 }
 
 /// A worker agrees to the digest that the user agreed to: what changed in between is refused.
-fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsString> {
+fn worker(
+    args: &TestArgs,
+    (file, questions): (&AbsPath, Option<&AbsPath>),
+    agreed: Option<Digest>,
+) -> Vec<OsString> {
     let options = &args.options;
     let mut arguments: Vec<OsString> = vec!["test".into(), "--json".into(), "--worker".into()];
+    arguments.extend(options.deciders.for_worker(questions));
     let mut flag = |name: &str, value: &OsString| arguments.extend([name.into(), value.clone()]);
-    options.answers.iter().for_each(|answer| flag("--answer", &answer.into()));
-    options.allow_tool.iter().for_each(|tool| flag("--allow-tool", &tool.into()));
-    options.deny_tool.iter().for_each(|tool| flag("--deny-tool", &tool.into()));
-    if let Some(what) = options.on_unanswered {
-        flag("--on-unanswered", &what.name().into());
-    }
-    if let Some(policy) = &options.answer_policy {
-        flag("--answer-policy", &policy.into());
-    }
     if let Some(script) = &options.script {
         flag("--script", &script.into());
     }
@@ -230,15 +231,6 @@ fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsStri
     if let Some(image) = &options.sandbox.image {
         flag("--image", &image.as_str().into());
     }
-    if options.decider_llm {
-        flag("--decider-model", &(&options.decider_model).into());
-        flag("--decider-timeout", &options.decider_timeout.to_string().into());
-        if let Some(intent) = &options.intent {
-            flag("--intent", &intent.into());
-        }
-        arguments.push("--decider-llm".into());
-    }
-    arguments.extend(options.first.then(|| "--first".into()));
     arguments.extend(args.scripted.then(|| "--scripted".into()));
     arguments.extend(options.keep.then(|| "--keep".into()));
     arguments.extend(options.include_untracked.then(|| "--include-untracked".into()));

@@ -11,7 +11,7 @@ fn one_question_is_rehearsed() {
         (
             &["--question", "Which colour?", "--option", "Red", "--option", "Blue"][..],
             0,
-            "Red  (scenario: rule 2",
+            "Red  (policy: rule 2",
         ),
         (&["--question", "Which size?", "--option", "S"], 1, "when_question"),
         (&["--tool", "Bash", "--input", r#"{"command": "ls -l"}"#], 0, "allow"),

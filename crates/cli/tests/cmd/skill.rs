@@ -92,6 +92,29 @@ fn a_conversation_is_gone_on_with() {
     assert_ne!(found.status.code(), Some(0));
 }
 
+/// The agent would refuse the id in words of its own, after everything was started.
+#[test]
+fn a_conversation_is_begun_once() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    stage.skill("project/skills", "notes");
+    stage.write("project/one.json", HELLO);
+    let args = ["skill", "skills/notes", "hello", "--script", "one.json", "--session-id", "talk"];
+    let planned = tried(&stage, &[&args[..], &["--dry-run"]].concat());
+    assert_eq!(planned.status.code(), Some(0), "a plan begins nothing: {}", planned.stderr);
+    let missing = ["skill", "skills/notes", "hello", "--session-id", "talk"];
+    assert_ne!(tried(&stage, &missing).status.code(), Some(0), "without a credential nothing begins");
+    let first = tried(&stage, &args);
+    assert_eq!(first.status.code(), Some(0), "{}", first.stderr);
+    let runs = || fs::read_dir(stage.path("home/.local/state/belljar/runs")).unwrap().count();
+    let before = runs();
+    let again = tried(&stage, &args);
+    assert_eq!(again.status.code(), Some(2), "{}", again.stderr);
+    assert!(again.stderr.contains("a conversation named `talk` exists already"), "{}", again.stderr);
+    assert!(again.stderr.contains("hint: continue it with --resume talk"), "{}", again.stderr);
+    assert_eq!(runs(), before, "nothing was started");
+}
+
 #[test]
 fn what_cannot_be_tried_is_named() {
     let stage = Stage::new();

@@ -9,6 +9,7 @@ mod thread;
 pub(crate) use credentials::{first_place, upstream_shown};
 pub(crate) use services::{EgressEnd, Serving, ServingRequest};
 pub use sinks::Denied;
+pub(crate) use thread::answer_calls;
 
 use crate::environment::HostEnvironment;
 use crate::launch::{Ask, Model};

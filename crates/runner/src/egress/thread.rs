@@ -92,6 +92,13 @@ impl Services {
     }
 }
 
+/// Answers requests of a decider on a thread of their own, without a run, until all senders are dropped.
+pub(crate) fn answer_calls(calls: ModelCalls, answer: Arc<dyn Responder>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let serve = move || runtime.block_on(pass_on(Some((calls, answer))));
+    std::thread::Builder::new().name("model".to_owned()).spawn(serve).map(drop)
+}
+
 /// Passes requests to the model one after the other, until all senders are dropped.
 async fn pass_on(calls: Option<(ModelCalls, Arc<dyn Responder>)>) {
     let Some((mut calls, answer)) = calls else { return };

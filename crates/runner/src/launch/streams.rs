@@ -90,7 +90,7 @@ mod tests {
             config: MachineConfig::default(),
             messages: vec!["go".to_owned()],
             then: Then::End,
-            deciders: Deciders { chain: Chain::default(), outside: None },
+            deciders: Deciders { chain: Chain::default(), outside: None, scenario: None },
             react: None,
             times: ConversationTimes::default(),
         };

@@ -4,6 +4,7 @@
 //! A trial is read and checked ([`load_scenario`]), staged, planned, run and judged ([`Trial::run`]). The verdict is
 //! based on the run's record alone, so an old run and one that has just ended are judged alike.
 
+mod chain;
 mod check;
 mod consent;
 mod deciders;
@@ -34,7 +35,7 @@ use crate::launch::{CommandOutcome, LaunchFacts, Model, RunRequest, RunSubject, 
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planned::Planned;
 use crate::plan::planner::Planner;
-use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders, ExternalDecider};
+use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders};
 use crate::store::names::fresh_run_id;
 use crate::tape::{RecordedAnswers, TapeFacts, tree};
 use belljar_contract::{
@@ -43,15 +44,16 @@ use belljar_contract::{
 };
 use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_plan::Fidelity;
-use belljar_plan::{OnUnanswered, PermissionParity, Staged, agent_under_test, tuning};
-use belljar_session::decider::{Chain, First, Parity, Scripted};
-use belljar_session::{By, Harnesses, MachineConfig};
+use belljar_plan::{Staged, agent_under_test, tuning};
+use belljar_session::{Harnesses, MachineConfig};
 pub use belljar_verdict::unvouched;
+use chain::ScenarioAnswers;
 pub use check::{CheckedFiles, CheckedKind, check_files};
 pub use consent::{AgreedBy, ConsentDecision, KnownPart, OpenConsent, OpenWishes, agree, not_agreed};
 pub use deciders::{
-    CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
-    ModelDecider, ModelWish, OpenGate, Person, leave_answer,
+    AskingState, CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError,
+    GateName, GateReply, Gates, GatesWake, ModelDecider, ModelWish, OpenGate, Person, SuiteQuestions,
+    leave_answer,
 };
 pub use discover::{DiscoverError, scenario_files, script_beside};
 pub use evidence::evidence;
@@ -65,7 +67,7 @@ pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone};
 pub(crate) use plugins::skill_places;
 pub use plugins::skills;
-pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
+pub use rehearsal::{Rehearsal, RehearsalError, RehearsalRequest, Rehearsed, RehearsedAnswer, rehearse};
 pub use requests::{Consent, HostsFrom, TrialUse};
 pub use scaffold::{FromRunError, Overwrite, Scaffold, ScaffoldError, scaffold_from_run, scaffold_new};
 pub use schedule::{
@@ -102,6 +104,11 @@ impl Trial {
                 Stage::lasting(&environment.state, &name.uuid())?
             }
         };
+        if let Conversation::Named(name) = conversation
+            && stage.has_begun()
+        {
+            return Err(StageError::Begun { name: name.to_string() }.into());
+        }
         let goes_on = matches!(conversation, Conversation::Resumed(_));
         if goes_on && !stage.was_there() {
             return Err(TrialError::Unsupported(
@@ -235,11 +242,15 @@ impl Trial {
         let facts = TapeFacts::of(&planned, &skill_places(plan), environment, (&taping, &model));
         let subject = RunSubject { verb, scenario: Some(self.used(plan)) };
         let mut ask = |message: &str| crate::session::terminal::ask_hidden(message);
+        let launch_facts = LaunchFacts::gather(&planned, environment).map_err(Box::new)?;
+        let workload = Workload::Agent(self.arguments(&planned, version, &conversation)?);
+        let is_new = !stage.has_begun();
+        stage.begin()?;
         let report = run(RunRequest {
             planned: &planned,
-            facts: LaunchFacts::gather(&planned, environment).map_err(Box::new)?,
+            facts: launch_facts,
             environment,
-            workload: &Workload::Agent(self.arguments(&planned, version, &conversation)?),
+            workload: &workload,
             subject: subject.clone(),
             notice: notice.clone(),
             name,
@@ -261,8 +272,13 @@ impl Trial {
                 TrialUse::RunOffline | TrialUse::Inspect => Reach::Nowhere,
             },
             watch,
-        })
-        .map_err(Box::new)?;
+        });
+        let started =
+            report.as_ref().is_ok_and(|report| !matches!(report.outcome, CommandOutcome::NotExecuted { .. }));
+        if is_new && !started {
+            stage.not_begun();
+        }
+        let report = report.map_err(Box::new)?;
         if let CommandOutcome::NotExecuted { what, .. } = &report.outcome {
             return Err(TrialError::NotExecuted { what: what.clone() });
         }
@@ -335,44 +351,13 @@ impl Trial {
     }
 
     fn deciders(&self, answering: Answering, recorded: Option<RecordedAnswers>) -> Deciders {
-        let Answering { flags, policy, outside, model, last } = answering;
-        let scripted = Scripted::default()
-            .with(flags, By::CommandLine)
-            .with(self.rules.clone(), By::Scenario)
-            .with(policy, By::Policy);
-        let mut chain = Chain::default().then(scripted);
-        if let Some(recorded) = recorded {
-            chain = chain.then(recorded);
-        }
-        // The scenario's own `on_unanswered` wins over the last resort of the command line.
-        let (first, person) = match (self.scenario.on_unanswered, last) {
-            (Some(_), _) | (None, LastResort::Fail) => (false, None),
-            (None, LastResort::First) => (true, None),
-            (None, LastResort::Person(person)) => (false, Some(person)),
+        let answers = ScenarioAnswers {
+            rules: &self.rules,
+            on_unanswered: self.scenario.on_unanswered,
+            parity: self.session.permission_parity,
+            name: Some(&self.scenario.name),
         };
-        let outside = outside.or(person);
-        // An external decider is asked about tools as well.
-        if outside.is_none() {
-            chain = chain.then(match self.session.permission_parity {
-                PermissionParity::Cowork => Parity::Cowork,
-                PermissionParity::Strict => Parity::Strict,
-            });
-        }
-        // A model that the command line names overrides the scenario.
-        let (first, model) = match (self.scenario.on_unanswered, model) {
-            (_, Some(wish)) => (false, Some(wish)),
-            (Some(OnUnanswered::First), None) => (true, None),
-            (Some(OnUnanswered::Llm), None) => (false, Some(ModelWish::default())),
-            // `prompt` was refused earlier for runs without a terminal.
-            (Some(OnUnanswered::Fail | OnUnanswered::Prompt), None) => (false, None),
-            (None, None) => (first, None),
-        };
-        if first && outside.is_none() {
-            chain = chain.then(First);
-        }
-        let outside = outside
-            .or_else(|| model.map(|wish| Box::new(ModelDecider::new(wish)) as Box<dyn ExternalDecider>));
-        Deciders { chain, outside }
+        answers.deciders(answering, recorded)
     }
 }
 

@@ -81,6 +81,7 @@ fn stage_exit(error: &StageError) -> ExitCode {
         StageError::Place(_) | StageError::Copy { .. } | StageError::Make { .. } => ExitCode::LaunchFailed,
         StageError::Source { .. }
         | StageError::Shared { .. }
+        | StageError::Begun { .. }
         | StageError::Taken { .. }
         | StageError::Replaced { .. }
         | StageError::Name { .. } => ExitCode::Invalid,

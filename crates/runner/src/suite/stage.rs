@@ -20,6 +20,8 @@ use std::path::PathBuf;
 pub const OUTPUTS: &str = "outputs";
 /// The directory for files that the user provides.
 pub const UPLOADS: &str = "uploads";
+/// The file of a conversation in which an agent was started.
+const BEGUN: &str = "begun";
 /// The directory for projects that the agent can read.
 pub const PROJECTS: &str = ".projects";
 
@@ -55,6 +57,9 @@ pub enum StageError {
         #[source]
         cause: io::Error,
     },
+    /// The name is that of an earlier conversation.
+    #[error("a conversation named `{name}` exists already")]
+    Begun { name: String },
     /// Another run uses it.
     #[error("another run continues the conversation in `{path}`")]
     Taken { path: AbsPath },
@@ -166,6 +171,29 @@ impl Stage {
         let visible = vec![OUTPUTS.to_owned()];
         let (read_only, lasting, left_out) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { place, workspace, was_there, taken, visible, read_only, lasting, left_out })
+    }
+
+    /// Whether an agent was started in the conversation. A stage that was only planned on has none yet.
+    #[must_use]
+    pub(super) fn has_begun(&self) -> bool {
+        self.path().child(BEGUN).as_path().exists()
+    }
+
+    /// Notes that an agent is started in the conversation, so that its name is not given to another one.
+    pub(super) fn begin(&self) -> Result<(), StageError> {
+        match &self.place {
+            StageDirectory::Passing(_) => Ok(()),
+            StageDirectory::Lasting { path, .. } => {
+                let mark = path.child(BEGUN);
+                fs::write(&mark, b"").map_err(|cause| StageError::Make { path: mark, cause })
+            }
+        }
+    }
+
+    /// Takes the note back: the agent was not started.
+    pub(super) fn not_begun(&self) {
+        // If it remains, the name is refused, and the user chooses another one.
+        fs::remove_file(self.path().child(BEGUN)).ok();
     }
 
     /// Whether an earlier part of the conversation used it.

@@ -130,6 +130,12 @@ impl ConversationName {
     }
 }
 
+impl std::fmt::Display for ConversationName {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
 /// The deciders beside the scenario's own rules.
 #[derive(Default)]
 pub struct Answering {

@@ -42,7 +42,11 @@ pub fn play_within(stage: &Stage, play: Play<'_>, times: ConversationTimes) -> S
         config,
         messages: messages.iter().map(|text| (*text).to_owned()).collect(),
         then: Then::End,
-        deciders: Deciders { chain: Chain::default().then(decider), outside: Some(Box::new(Silent)) },
+        deciders: Deciders {
+            chain: Chain::default().then(decider),
+            outside: Some(Box::new(Silent)),
+            scenario: None,
+        },
         react: Some(react),
         times,
     };

@@ -325,9 +325,16 @@ fn yaml_node<'a>(events: &mut dyn Iterator<Item = Event<'a>>) -> Option<Value> {
 #[test]
 fn programs_are_asked_and_held_to_the_question() {
     let asked = gate(&[("Which?", false, &["Red", "Blue (Recommended)"]), ("Sizes?", true, &["S", "L"])]);
-    let request = ExternalRequest { id: "q-1", run: "run", transcript: &"é".repeat(2000), question: &asked };
+    let transcript = "é".repeat(2000);
+    let request = ExternalRequest {
+        id: "q-1",
+        run: "run",
+        scenario: Some("colours"),
+        transcript: &transcript,
+        question: &asked,
+    };
     let line: Value = serde_json::from_str(&request.to_line().unwrap()).unwrap();
-    assert_eq!(line["kind"], "question");
+    assert_eq!((&line["kind"], &line["scenario"]), (&json!("question"), &json!("colours")));
     assert_eq!(line["context"].as_str().unwrap().chars().count(), 1000);
     assert_eq!(line["reply_with"], json!({"id": "q-1", "answers": {"Which?": "Red", "Sizes?": "S"}}));
     assert_eq!(line["questions"][1]["multiSelect"], true);
@@ -337,6 +344,9 @@ fn programs_are_asked_and_held_to_the_question() {
     let expected = vec![chosen(&["Blue (Recommended)"]), chosen(&["L", "S"])];
     assert_eq!(reply.0.value, AnswerValue::Choices(expected));
     assert_eq!(reply.0.by, By::External);
+    let own = request.read_reply(r#"{"id": "q-1", "answers": {"Which?": {"text": "first"}, "Sizes?": 1}}"#);
+    let expected = vec![Chosen::Text("first".to_owned()), chosen(&["S"])];
+    assert_eq!(own.unwrap().0.value, AnswerValue::Choices(expected));
     for (line, problem) in [
         ("", "not a JSON object"),
         ("[]", "not a JSON object"),
@@ -347,13 +357,18 @@ fn programs_are_asked_and_held_to_the_question() {
         (r#"{"id": "q-1", "answers": {"Which?": 1}}"#, "\"Sizes?\": expected a label"),
         (r#"{"id": "q-1", "answers": {"Which?": 1, "Sizes?": 1, "Z?": 1}}"#, "\"Z?\": this was not asked"),
         (r#"{"id": "q-1", "answers": {"Which?": 1, "Sizes?": 1}, "x": 1}"#, "unknown member \"x\""),
+        (r#"{"id": "q-1", "answers": {"Which?": {"text": " "}, "Sizes?": 1}}"#, "expected `text` alone"),
+        (
+            r#"{"id": "q-1", "answers": {"Which?": {"text": "a", "x": 1}, "Sizes?": 1}}"#,
+            "expected `text` alone",
+        ),
         (r#"{"id": "q-1", "behavior": "allow"}"#, "\"answers\": expected an object"),
     ] {
         let error = request.read_reply(line).unwrap_err().to_string();
         assert!(error.contains(problem), "{line}: {error}");
     }
     let asked = tool("Bash", json!({"command": "x"}));
-    let request = ExternalRequest { id: "q", run: "run", transcript: "", question: &asked };
+    let request = ExternalRequest { id: "q", run: "run", scenario: None, transcript: "", question: &asked };
     let read = |line: &str| request.read_reply(line).map(|reply| reply.0.value);
     assert!(matches!(
         read(r#"{"id":"q","behavior":"allow","updatedInput":{"a":1}}"#),

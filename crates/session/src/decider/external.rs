@@ -2,8 +2,8 @@
 //! to it and ends it.
 
 use super::label::{LabelError, LabelReading, choose};
-use crate::question::{Answer, AnswerValue, By, Grant, Question};
-use belljar_contract::{AfterDeny, DialogReply, ElicitationReply};
+use crate::question::{Answer, AnswerValue, By, Chosen, Grant, Question};
+use belljar_contract::{AfterDeny, AskedQuestion, DialogReply, ElicitationReply};
 use serde_json::{Map, Value, json};
 
 /// Characters of the transcript that are sent, counted from its end.
@@ -18,6 +18,8 @@ pub struct ExternalRequest<'a> {
     /// The id that the reply must repeat.
     pub id: &'a str,
     pub run: &'a str,
+    /// The name of the scenario, if there is one.
+    pub scenario: Option<&'a str>,
     /// The conversation so far; only its end is sent.
     pub transcript: &'a str,
     pub question: &'a Question,
@@ -63,6 +65,9 @@ impl ExternalRequest<'_> {
             "type": "decision_request", "id": self.id, "runId": self.run, "kind": kind,
             "context": self.transcript[cut..],
         });
+        if let Some(scenario) = self.scenario {
+            line["scenario"] = json!(scenario);
+        }
         if let (Value::Object(line), Value::Object(asked)) = (&mut line, asked) {
             line.extend(asked);
             line.insert("reply_with".to_owned(), example);
@@ -140,11 +145,7 @@ impl Members {
                 };
                 let mut chosen = Vec::new();
                 for asked in questions {
-                    let wanted =
-                        labels(answers.remove(&asked.question).unwrap_or_default()).ok_or_else(|| {
-                            member(&asked.question, "expected a label, a position or a list of them")
-                        })?;
-                    chosen.push(choose(asked, &wanted, LabelReading::External).map_err(ReplyError::Label)?);
+                    chosen.push(chosen_of(asked, answers.remove(&asked.question).unwrap_or_default())?);
                 }
                 match answers.keys().next() {
                     Some(key) => Err(member(key, "this was not asked")),
@@ -224,6 +225,21 @@ impl Members {
             }
         }
     }
+}
+
+/// The answer to one question: labels, or an object with a text of one's own.
+fn chosen_of(asked: &AskedQuestion, value: Value) -> Result<Chosen, ReplyError> {
+    let fault = |why| member(&asked.question, why);
+    if let Value::Object(mut own) = value {
+        let text = own.remove("text").and_then(|text| text.as_str().map(str::to_owned));
+        return match text.filter(|text| own.is_empty() && !text.trim().is_empty()) {
+            Some(text) => Ok(Chosen::Text(text)),
+            None => Err(fault("expected `text` alone, and not empty")),
+        };
+    }
+    let wanted = labels(value)
+        .ok_or_else(|| fault("expected a label, a position, a list of them, or an object with `text`"))?;
+    choose(asked, &wanted, LabelReading::External).map_err(ReplyError::Label)
 }
 
 /// A label, a position, or a list of them.

@@ -14,6 +14,8 @@ const DENIED: &str = "denied by scenario policy";
 pub struct SourcedRule {
     pub rule: Rule,
     pub by: By,
+    /// Its position among the rules of its source, from 1.
+    pub number: usize,
 }
 
 /// Rules in order; the first that matches decides. Rules of all sources form one decider, because one gate may have
@@ -25,18 +27,17 @@ impl Scripted {
     /// Appends the rules of a source.
     #[must_use]
     pub fn with(mut self, rules: Vec<Rule>, by: By) -> Self {
-        self.0.extend(rules.into_iter().map(|rule| SourcedRule { rule, by }));
+        let numbered = rules.into_iter().zip(1..);
+        self.0.extend(numbered.map(|(rule, number)| SourcedRule { rule, by, number }));
         self
     }
 
     fn permission(&self, request: &PermissionRequest) -> Decision {
-        let found = self.0.iter().enumerate().find_map(|(index, sourced)| match &sourced.rule.then {
-            Then::Tool { tool, decide, grant } if *tool == request.tool => {
-                Some((index, sourced, decide, *grant))
-            }
+        let found = self.0.iter().find_map(|sourced| match &sourced.rule.then {
+            Then::Tool { tool, decide, grant } if *tool == request.tool => Some((sourced, decide, *grant)),
             Then::Tool { .. } | Then::Choose { .. } | Then::Say { .. } => None,
         });
-        let Some((index, sourced, decide, grant)) = found else { return Decision::NoOpinion { note: None } };
+        let Some((sourced, decide, grant)) = found else { return Decision::NoOpinion { note: None } };
         let value = match decide.of(&request.input) {
             Ok(Allowance::Allow) => AnswerValue::Allow { input: None, permissions: Vec::new() },
             Ok(Allowance::Deny) => AnswerValue::Deny { message: DENIED.to_owned(), then: AfterDeny::GoOn },
@@ -45,7 +46,7 @@ impl Scripted {
                 return Decision::Broken { why };
             }
         };
-        Decision::Answered(Answer { value, by: sourced.by, reason: sourced.reason(index), grant })
+        Decision::Answered(Answer { value, by: sourced.by, reason: sourced.reason(), grant })
     }
 
     /// Answers all questions of a gate or none: the rest would be left to another decider.
@@ -57,10 +58,10 @@ impl Scripted {
         for asked in questions {
             match self.answer_to(asked) {
                 None => unmatched.push(asked.question.as_str()),
-                Some((_, _, Err(why))) => return Decision::Broken { why },
-                Some((index, sourced, Ok(chosen))) => {
+                Some((_, Err(why))) => return Decision::Broken { why },
+                Some((sourced, Ok(chosen))) => {
                     answers.push(chosen);
-                    reasons.push(sourced.reason(index));
+                    reasons.push(sourced.reason());
                     by = by.max(Some(sourced.by));
                 }
             }
@@ -80,10 +81,10 @@ impl Scripted {
         }
     }
 
-    fn answer_to(&self, asked: &AskedQuestion) -> Option<(usize, &SourcedRule, Result<Chosen, String>)> {
+    fn answer_to(&self, asked: &AskedQuestion) -> Option<(&SourcedRule, Result<Chosen, String>)> {
         let fits =
             |when: &belljar_contract::Pattern| when.is_match(&asked.question) || when.is_match(&asked.header);
-        self.0.iter().enumerate().find_map(|(index, sourced)| {
+        self.0.iter().find_map(|sourced| {
             let chosen = match &sourced.rule.then {
                 Then::Choose { when, labels } if fits(when) => {
                     choose(asked, labels, LabelReading::Scripted).map_err(|error| error.to_string())
@@ -91,16 +92,16 @@ impl Scripted {
                 Then::Say { when, text } if fits(when) => Ok(Chosen::Text(text.clone())),
                 Then::Choose { .. } | Then::Say { .. } | Then::Tool { .. } => return None,
             };
-            Some((index, sourced, chosen))
+            Some((sourced, chosen))
         })
     }
 }
 
 impl SourcedRule {
-    fn reason(&self, index: usize) -> String {
+    fn reason(&self) -> String {
         match &self.rule.why {
             Some(why) => why.clone(),
-            None => format!("rule {} of {}", index + 1, self.by.name()),
+            None => format!("rule {} of {}", self.number, self.by.name()),
         }
     }
 }

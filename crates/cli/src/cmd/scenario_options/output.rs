@@ -1,11 +1,12 @@
 //! What is printed about scenarios.
 
 use super::TryOptions;
+use crate::cmd::skill::RESUME;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Conclusion, visible};
 use belljar_report::{Detail, Shown, Style, footer, judge_part, live_text, render_judgement};
-use belljar_runner::suite::{Trial, TrialError, Tried};
+use belljar_runner::suite::{StageError, Trial, TrialError, Tried};
 use belljar_runner::{GivenAnswers, HostEnvironment, launch_hints};
 
 /// Shows an event as it happens.
@@ -103,6 +104,10 @@ pub fn failure(error: TrialError, environment: &HostEnvironment) -> CliError {
         TrialError::Run(error) => {
             let hints = launch_hints(&error, environment);
             hints.into_iter().fold(CliError::from(*error).with_exit(exit), CliError::hint)
+        }
+        TrialError::Stage(StageError::Begun { ref name }) => {
+            let hint = format!("continue it with --{RESUME} {name}, or choose another name");
+            CliError::from_chain(exit, &error).hint(hint)
         }
         TrialError::Unsupported(_)
         | TrialError::Stage(_)

@@ -3,6 +3,7 @@
 
 use super::{ModelCalls, Then};
 use belljar_contract::RequestId;
+use belljar_session::decider::ExternalRequest;
 use belljar_session::{Answer, Question};
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,8 +11,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The time that a decider has to finish after the run.
+/// The time that a decider which cannot be stopped has to finish after the run.
 const EXIT_TIME: Duration = Duration::from_secs(1);
+/// The time that a stopped decider has to end what it started: longer than it gives its processes.
+const STOP_TIME: Duration = Duration::from_secs(5);
 
 /// A question that waits for an external decider.
 #[derive(Debug, Clone)]
@@ -19,8 +22,18 @@ pub struct Pending {
     pub request: RequestId,
     pub question: Question,
     pub run: String,
+    /// The name of the scenario, if there is one.
+    pub scenario: Option<String>,
     /// The end of the conversation so far.
     pub transcript: String,
+}
+
+impl Pending {
+    /// The question as a program receives it.
+    pub(crate) fn external<'a>(&'a self, id: &'a str) -> ExternalRequest<'a> {
+        let Self { request: _, question, run, scenario, transcript } = self;
+        ExternalRequest { id, run, scenario: scenario.as_deref(), transcript, question }
+    }
 }
 
 /// A decider that may take time, such as a program, a model or a person. It receives one question at a time.
@@ -49,14 +62,14 @@ pub type Stopper = Box<dyn Fn() + Send>;
 pub struct Spoken(pub Box<dyn FnMut() -> Option<String> + Send>);
 
 /// A message that arrived in the mailbox.
-pub(super) enum Incoming {
+pub(crate) enum Incoming {
     Answer { request: RequestId, answer: Result<Answer, String> },
     Message(String),
     End,
 }
 
 /// Receives the messages of all external threads.
-pub(super) struct Mailbox {
+pub(crate) struct Mailbox {
     heard: Receiver<Incoming>,
     /// Has one byte to read for each message.
     wakeup: OwnedFd,
@@ -172,7 +185,7 @@ impl Drop for Mailbox {
         }
         if let Some(gone) = &self.gone {
             // No message is ever sent here: this returns when the sender is dropped, or at the timeout.
-            gone.recv_timeout(EXIT_TIME).ok();
+            gone.recv_timeout(if self.stopper.is_some() { STOP_TIME } else { EXIT_TIME }).ok();
         }
     }
 }

@@ -11,6 +11,7 @@ mod streams;
 mod texts;
 
 pub use external::{ExternalDecider, Pending, Spoken, Stopper};
+pub(crate) use external::{Incoming, Mailbox};
 pub(crate) use model_line::ModelCall;
 pub use model_line::{ModelCalls, ModelLine};
 pub(crate) use request::ConversationRecord;
@@ -25,7 +26,6 @@ use belljar_contract::{
 use belljar_sandbox::{StreamEnd, Streams};
 use belljar_session::decider::{Chain, Unanswered};
 use belljar_session::{Answer, Command, Decoder, Item, Machine, Output, Question, encode};
-use external::{Incoming, Mailbox};
 use std::collections::VecDeque;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -49,6 +49,8 @@ pub(crate) struct Talk {
     said: u64,
     mailbox: Mailbox,
     chain: Chain,
+    /// The name of the scenario, for deciders.
+    scenario: Option<String>,
     react: Option<React>,
     record: ConversationRecord,
     record_failed: bool,
@@ -72,7 +74,7 @@ impl Talk {
         let (input, stdin) = streams::open(Ours::Write)?;
         let (output, stdout) = streams::open(Ours::Read)?;
         let (errors, stderr) = streams::open(Ours::Read)?;
-        let Deciders { chain, outside } = deciders;
+        let Deciders { chain, outside, scenario } = deciders;
         let talk = Self {
             machine: Machine::new(config),
             decoder: Some(Decoder::default()),
@@ -85,6 +87,7 @@ impl Talk {
             said: 0,
             mailbox: Mailbox::new(outside, then)?,
             chain,
+            scenario,
             react,
             record,
             record_failed: false,
@@ -246,6 +249,7 @@ impl Talk {
                     request: request.clone(),
                     question,
                     run: self.record.run.to_string(),
+                    scenario: self.scenario.clone(),
                     transcript: self.transcript.clone(),
                 };
                 if let Err(why) = self.mailbox.ask(pending) {

@@ -13,6 +13,8 @@ pub struct Deciders {
     pub chain: Chain,
     /// A decider that may take time. Without one, an open question ends the run.
     pub outside: Option<Box<dyn ExternalDecider>>,
+    /// The name of the scenario, which external deciders receive with each question.
+    pub scenario: Option<String>,
 }
 
 /// What follows the last prepared message.

@@ -1,12 +1,15 @@
 //! A person at the terminal who answers the agent's questions.
 
-use crate::session::conversation::{ExternalDecider, Pending};
+use super::run_end::{RunEnd, Woken};
+use crate::session::conversation::{ExternalDecider, Pending, Stopper};
 use belljar_contract::{AfterDeny, AskedQuestion, DialogReply, ElicitationReply};
 use belljar_contract::{visible, visible_lines, visible_page, visible_start};
 use belljar_session::decider::{LabelReading, choose};
 use belljar_session::{Answer, AnswerValue, By, Chosen, Question};
+use rustix::event::PollFlags;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
 
 /// Characters of a tool's input that are shown.
 const INPUT_SHOWN: usize = 400;
@@ -14,6 +17,7 @@ const INPUT_SHOWN: usize = 400;
 /// Asks at the terminal that belljar was started from, even if its streams are redirected.
 pub struct Person {
     terminal: BufReader<File>,
+    run_end: RunEnd,
 }
 
 impl Person {
@@ -23,7 +27,7 @@ impl Person {
     /// If there is no terminal.
     pub fn new() -> std::io::Result<Self> {
         let terminal = File::options().read(true).write(true).open("/dev/tty")?;
-        Ok(Self { terminal: BufReader::new(terminal) })
+        Ok(Self { terminal: BufReader::new(terminal), run_end: RunEnd::new()? })
     }
 
     fn say(&mut self, text: &str) -> Result<(), String> {
@@ -37,6 +41,13 @@ impl Person {
     fn line(&mut self, prompt: &str) -> Result<String, String> {
         self.say(prompt)?;
         let mut line = String::new();
+        if self.terminal.buffer().is_empty() {
+            let woken = self.run_end.wait(self.terminal.get_ref().as_fd(), PollFlags::IN, None);
+            match woken.map_err(|error| error.to_string())? {
+                Woken::RunEnded => return Err("the run ended before the question was answered".to_owned()),
+                Woken::Ready | Woken::Late => {}
+            }
+        }
         match self.terminal.read_line(&mut line) {
             Ok(0) => Err("the input of the terminal was closed".to_owned()),
             Ok(_) => Ok(line.trim().to_owned()),
@@ -121,5 +132,9 @@ impl ExternalDecider for Person {
             reason: "answered by the person at the terminal".to_owned(),
             grant: None,
         })
+    }
+
+    fn stopper(&self) -> Option<Stopper> {
+        Some(self.run_end.stopper())
     }
 }

@@ -13,6 +13,8 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar check\n  $ belljar check --json\n")]
 pub struct CheckArgs {
+    #[command(flatten)]
+    dotenv: super::dotenv_options::DotenvOptions,
     /// Print one JSON object, for editors
     #[arg(long)]
     pub json: bool,
@@ -20,11 +22,15 @@ pub struct CheckArgs {
 
 impl Command for CheckArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.planner()?, call.output).map(ExitCode::code)
+        run(self, &call.planner_with(&self.dotenv)?, call.output).map(ExitCode::code)
     }
 
     fn json(&self) -> bool {
         self.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
     }
 }
 

@@ -1,6 +1,7 @@
 mod text;
 
 use super::agree::{AgreeOptions, Agreeing};
+use super::dotenv_options::DotenvOptions;
 use super::scenario_options::{
     LastWord, TryOptions, among_others, failure, in_turn, patience, print_result, say_interrupted, show,
 };
@@ -65,6 +66,8 @@ pub struct ReplayArgs {
     sandbox: SandboxOptions,
     #[command(flatten)]
     agree: AgreeOptions,
+    #[command(flatten)]
+    dotenv: DotenvOptions,
     /// End a run after this time, overriding the scenario [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = patience, hide_short_help = true, conflicts_with = "protocol")]
     timeout: Option<TimeSpan>,
@@ -95,7 +98,7 @@ pub enum Drifting {
 
 impl Command for ReplayArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.environment()?, call.output).map(ExitCode::code)
+        run(self, &call.environment_with(&self.dotenv)?, call.output).map(ExitCode::code)
     }
 
     fn json(&self) -> bool {
@@ -327,6 +330,7 @@ fn cassette_hint(args: &ReplayArgs, changed: &[Changed]) -> &'static str {
 fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
     let decider_timeout = patience("1s").map_err(|error| CliError::new(ExitCode::Bug, error.to_string()))?;
     Ok(TryOptions {
+        dotenv: args.dotenv.clone(),
         answers: args.answers.clone(),
         allow_tool: Vec::new(),
         deny_tool: Vec::new(),

@@ -54,7 +54,7 @@ pub struct TestArgs {
 
 impl Command for TestArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.environment()?, call.output).map(ExitCode::code)
+        run(self, &call.environment_with(&self.options.dotenv)?, call.output).map(ExitCode::code)
     }
 
     fn json(&self) -> bool {
@@ -144,7 +144,7 @@ fn together(
     let repeated = files.iter().flat_map(|file| (0..args.repeat).map(move |_| file));
     let jobs = repeated.zip(&names).map(|(file, name)| Job {
         name: name.clone(),
-        arguments: worker(args, file, agreed.get(file).copied()),
+        arguments: worker(args, environment, (file, agreed.get(file).copied())),
     });
     let request = SuiteRequest {
         program: env::own()?.as_path().to_owned(),
@@ -199,9 +199,15 @@ fn agree(
 }
 
 /// A worker agrees to the digest that the user agreed to: what changed in between is refused.
-fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsString> {
+fn worker(
+    args: &TestArgs,
+    environment: &HostEnvironment,
+    (file, agreed): (&AbsPath, Option<Digest>),
+) -> Vec<OsString> {
     let options = &args.options;
-    let mut arguments: Vec<OsString> = vec!["test".into(), "--json".into(), "--worker".into()];
+    // Relative paths among the options start from the same directory.
+    let mut arguments: Vec<OsString> = vec!["-C".into(), environment.directory.as_path().into()];
+    arguments.extend(["test".into(), "--json".into(), "--worker".into()]);
     let mut flag = |name: &str, value: &OsString| arguments.extend([name.into(), value.clone()]);
     options.answers.iter().for_each(|answer| flag("--answer", &answer.into()));
     options.allow_tool.iter().for_each(|tool| flag("--allow-tool", &tool.into()));
@@ -238,6 +244,7 @@ fn worker(args: &TestArgs, file: &AbsPath, agreed: Option<Digest>) -> Vec<OsStri
         }
         arguments.push("--decider-llm".into());
     }
+    arguments.extend(options.dotenv.arguments());
     arguments.extend(options.first.then(|| "--first".into()));
     arguments.extend(args.scripted.then(|| "--scripted".into()));
     arguments.extend(options.keep.then(|| "--keep".into()));

@@ -6,7 +6,7 @@ use crate::launch::values::FoundValue;
 use crate::plan::planned::Planned;
 use crate::plan::shared_values;
 use crate::tape::{Taping, digests_of};
-use belljar_contract::{Scrubber, Secret, TapeValues, Unsearched};
+use belljar_contract::{EnvName, Scrubber, Secret, TapeValues, Unsearched, is_plain, not_redacted};
 use belljar_record::Redact;
 use std::io;
 use std::sync::Arc;
@@ -39,14 +39,23 @@ pub(super) fn secrets(
     });
     let shared = shared.iter().map(|one| (one.name.as_str(), &one.value, one.not_redacted()));
     let outside = outside.iter().map(|(name, value)| (name.as_str(), *value, None));
+    let asked = environment.private.redacted().map(|(name, value)| (name.as_str(), value, None));
     let (searched, skipped): (Vec<_>, Vec<_>) =
-        inside.chain(shared).chain(outside).partition(|(_, _, why)| why.is_none());
+        inside.chain(shared).chain(outside).chain(asked).partition(|(_, _, why)| why.is_none());
     let mut pairs: Vec<(&str, &Secret)> =
         searched.into_iter().map(|(name, value, _)| (name, value)).collect();
     let further: Vec<(&str, Secret)> =
         pairs.iter().flat_map(|(name, value)| parts(value).into_iter().map(|part| (*name, part))).collect();
     pairs.extend(further.iter().map(|(name, value)| (*name, value)));
+    // A tape lists the names of its secrets, so those that only a `.env` file has are not among them.
+    let lasting = pairs.len();
+    let files: Vec<(&str, &Secret)> = environment.private.of_files().filter_map(of_a_file).collect();
+    let of_files: Vec<(&str, Secret)> =
+        files.iter().flat_map(|(name, value)| parts(value).into_iter().map(|part| (*name, part))).collect();
+    pairs.extend(files);
+    pairs.extend(of_files.iter().map(|(name, value)| (*name, value)));
     let (scrubber, mut unsearched) = Scrubber::new(pairs.iter().copied());
+    pairs.truncate(lasting);
     let skipped = skipped.into_iter().filter_map(|(name, _, why)| Some((name, why?)));
     unsearched.extend(skipped.map(|(name, why)| Unsearched { name: name.to_owned(), why }));
     let digests = match taping {
@@ -58,6 +67,14 @@ pub(super) fn secrets(
         }
     };
     Ok(Secrets { redact: Arc::new(scrubber), unsearched, digests })
+}
+
+/// The value of a `.env` file, if it can be redacted. A short word, such as a log level, is left without a warning: most
+/// values of such a file are used by other programs, and none enters the sandbox by itself.
+fn of_a_file<'v>((name, value): (&'v EnvName, &'v Secret)) -> Option<(&'v str, &'v Secret)> {
+    let secret = name.looks_secret();
+    let searched = (secret || !is_plain(name.as_str())) && not_redacted(value, secret).is_none();
+    searched.then_some((name.as_str(), value))
 }
 
 /// Shorter lines are likely to be common text.

@@ -16,6 +16,7 @@ mod keys_tests;
 mod load;
 mod originals;
 mod plugins;
+mod private;
 mod rehearsal;
 mod requests;
 mod result;
@@ -35,14 +36,14 @@ use crate::session::conversation::{ConversationRequest, ConversationTimes, Decid
 use crate::store::names::fresh_run_id;
 use crate::tape::{RecordedAnswers, TapeFacts, tree};
 use belljar_contract::{
-    AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, MountSource, OsText, Plan, RunVerb,
-    SessionTuning, Workload,
+    AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, OsText, Plan, RunVerb, SessionTuning,
+    Workload,
 };
 use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_plan::Fidelity;
 use belljar_plan::{OnUnanswered, PermissionParity, Staged, agent_under_test, tuning};
 use belljar_session::decider::{Chain, First, Parity, Scripted};
-use belljar_session::{By, Harnesses, MachineConfig, SkillPlace};
+use belljar_session::{By, Harnesses, MachineConfig};
 pub use belljar_verdict::unvouched;
 pub use consent::{AgreedBy, ConsentDecision, KnownPart, OpenConsent, OpenWishes, agree, not_agreed};
 pub use deciders::{
@@ -59,6 +60,7 @@ pub(crate) use judge::Judged;
 pub use judge_again::{JudgeError, JudgedAgain, judge_again};
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone};
+pub(crate) use plugins::skill_places;
 pub use plugins::skills;
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
 pub use requests::{Consent, HostsFrom, TrialUse};
@@ -83,6 +85,7 @@ impl Trial {
     /// If something that it needs is missing.
     pub fn planned(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
         let Planning { environment, sandbox, conversation, consent } = *request;
+        let environment = &self.environment(environment)?;
         // Resolved again: a link may lead elsewhere than when the user agreed.
         let wishes = self.wishes(sandbox, consent.used_for);
         if !consent.covers(&wishes) {
@@ -196,6 +199,7 @@ impl Trial {
             taping,
             watch,
         } = request;
+        let environment = &self.environment(environment)?;
         let planning = Planning { environment, sandbox: &sandbox, conversation: &conversation, consent };
         let (stage, planned) = self.planned(&planning)?;
         let plan = &planned.compiled.plan;
@@ -207,7 +211,8 @@ impl Trial {
             None => Ok(None),
         };
         let notice = notice.map_err(TrialError::Unsupported)?;
-        let notices: Vec<String> = notice.into_iter().chain(stage.left_out_line()).collect();
+        let dotenv = environment.private.notices().iter().cloned();
+        let notices: Vec<String> = notice.into_iter().chain(stage.left_out_line()).chain(dotenv).collect();
         let notice = (!notices.is_empty()).then(|| notices.join("; "));
         let files = FilesWatch::begin(&stage);
         let talk = ConversationRequest {
@@ -372,31 +377,4 @@ fn recorded_answers(model: &Model) -> Option<RecordedAnswers> {
         Model::Replay(replay) => Some(replay.answers()),
         Model::Absent | Model::Live | Model::Script(_) => None,
     }
-}
-
-/// The directories of skills as the agent sees them, so that their use is noticed. Names of a plugin's skills have the
-/// plugin's name as prefix.
-pub(crate) fn skill_places(plan: &Plan) -> Vec<SkillPlace> {
-    let inside = |source: &AbsPath| {
-        let mount = plan.mounts.iter().find(|mount| mount.source == MountSource::Host(source.clone()));
-        mount.map(|mount| mount.target.clone())
-    };
-    let own = plan.skills.iter().filter_map(|skill| {
-        let directories = vec![inside(&skill.source)?.to_string()];
-        Some(SkillPlace { name: skill.name.to_string(), directories })
-    });
-    let of_plugins = plan.plugins.iter().flat_map(|plugin| {
-        let skills = plugin.source.child("skills");
-        let entries = std::fs::read_dir(&skills).into_iter().flatten().flatten();
-        let place = |entry: std::fs::DirEntry| {
-            let name = entry.file_name().into_string().ok()?;
-            let directory = inside(&plugin.source)?.child("skills").child(&name);
-            Some(SkillPlace {
-                name: format!("{}:{name}", plugin.name),
-                directories: vec![directory.to_string()],
-            })
-        };
-        entries.filter_map(place).collect::<Vec<_>>()
-    });
-    own.chain(of_plugins).collect()
 }

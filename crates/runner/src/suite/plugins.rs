@@ -2,8 +2,9 @@
 
 use super::load::{LoadError, plugin_paths, profile};
 use super::scope::Reading;
-use belljar_contract::{AbsPath, LibraryName, PathUse};
+use belljar_contract::{AbsPath, LibraryName, MountSource, PathUse, Plan};
 use belljar_plan::{PathText, PluginReference, PluginSource, Session, parse_document, parse_marketplace};
+use belljar_session::SkillPlace;
 use std::fs;
 
 pub(super) type Resolve<'a> = &'a dyn Fn(&PathText) -> Result<AbsPath, belljar_contract::PathError>;
@@ -132,4 +133,31 @@ pub(super) fn push_once(
     }
     list.push((name, path));
     Ok(())
+}
+
+/// The directories of skills as the agent sees them, so that their use is noticed. Names of a plugin's skills have the
+/// plugin's name as prefix.
+pub(crate) fn skill_places(plan: &Plan) -> Vec<SkillPlace> {
+    let inside = |source: &AbsPath| {
+        let mount = plan.mounts.iter().find(|mount| mount.source == MountSource::Host(source.clone()));
+        mount.map(|mount| mount.target.clone())
+    };
+    let own = plan.skills.iter().filter_map(|skill| {
+        let directories = vec![inside(&skill.source)?.to_string()];
+        Some(SkillPlace { name: skill.name.to_string(), directories })
+    });
+    let of_plugins = plan.plugins.iter().flat_map(|plugin| {
+        let skills = plugin.source.child("skills");
+        let entries = std::fs::read_dir(&skills).into_iter().flatten().flatten();
+        let place = |entry: std::fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            let directory = inside(&plugin.source)?.child("skills").child(&name);
+            Some(SkillPlace {
+                name: format!("{}:{name}", plugin.name),
+                directories: vec![directory.to_string()],
+            })
+        };
+        entries.filter_map(place).collect::<Vec<_>>()
+    });
+    own.chain(of_plugins).collect()
 }

@@ -150,6 +150,7 @@ pub(super) mod tests {
             state: top.child("state"),
             runtime: top.child("run"),
             variables: BTreeMap::new(),
+            private: crate::dotenv::PrivateValues::default(),
         }
     }
 

@@ -16,6 +16,7 @@ mod cmd;
 mod compatibility;
 mod container;
 mod deciders;
+mod dotenv;
 mod dry_run;
 mod evidence;
 mod faults;

@@ -222,3 +222,32 @@ fn a_variable_that_cannot_be_redacted_is_an_error() {
     assert!(status == Some(2) && said.contains("fewer than 5 characters"), "{said}");
     assert_eq!(plan(Some("long-enough")).0, Some(0));
 }
+
+#[test]
+fn a_manifest_names_further_variables_to_redact() {
+    require!(Agent, Bwrap);
+    let stage = Stage::with("[agents.a]\nredact = [\"EXTRA\"]\n");
+    let said = json!([{"text": format!("it is {TOKEN}")}]);
+    stage.write("project/script.json", script(&[main_turn(&said)]).to_string());
+    let run = |file: &str| {
+        tried(&stage, &["run", "--yes", "--script", "script.json", "--dotenv", file, "--", "-p", "go"])
+    };
+    write(&stage, "keys.env", &format!("EXTRA={TOKEN}\n"));
+    let found = run("../keys.env");
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let state = stage.path("home/.local/state/belljar/runs");
+    assert_eq!(holders(&state, TOKEN), [] as [String; 0]);
+    assert_ne!(holders(&state, "[redacted:EXTRA]"), [] as [String; 0]);
+    write(&stage, "short.env", "EXTRA=abc\n");
+    let found = run("../short.env");
+    assert_eq!(found.status.code(), Some(125), "{}", found.stderr);
+    assert!(found.stderr.contains("fewer than 5 characters"), "{}", found.stderr);
+    write(&stage, "empty.env", "");
+    let found = run("../empty.env");
+    assert_eq!(found.status.code(), Some(125), "{}", found.stderr);
+    assert!(
+        found.stderr.contains("`EXTRA` is not set") && found.stderr.contains("--dotenv"),
+        "{}",
+        found.stderr
+    );
+}

@@ -281,3 +281,68 @@ fn only_the_users(path: &AbsPath, file: &File) -> Result<(), DotenvError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn world() -> (tempfile::TempDir, AbsPath, HostEnvironment) {
+        let directory = tempfile::tempdir().unwrap();
+        let top = AbsPath::new(directory.path().canonicalize().unwrap()).unwrap();
+        let environment = crate::suite::test_environment(&top);
+        std::fs::create_dir_all(&environment.directory).unwrap();
+        (directory, top, environment)
+    }
+
+    fn write(path: &AbsPath, text: &str) {
+        std::fs::write(path, text).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn beside() -> DotenvRequest {
+        DotenvRequest { beside: DotenvBeside::Read, ..DotenvRequest::default() }
+    }
+
+    #[test]
+    fn the_file_of_the_working_directory_leads_no_credential_to_another_host() {
+        let (_directory, top, environment) = world();
+        write(&environment.directory.child(NAME), "URL=http://127.0.0.1:1\nKEY=of-the-file\n");
+        let found = environment.clone().with_dotenv(&beside()).unwrap();
+        assert_eq!(found.address("URL"), None);
+        assert_eq!(found.secret("KEY").unwrap().expose(), b"of-the-file");
+        write(&top.child("named"), "URL=http://127.0.0.1:2\n");
+        let found =
+            environment.with_dotenv(&DotenvRequest { named: vec![top.child("named")], ..beside() }).unwrap();
+        assert_eq!(found.address("URL").as_deref(), Some("http://127.0.0.1:2"));
+    }
+
+    #[test]
+    fn a_file_of_the_working_directory_that_others_can_change_is_ignored_aloud() {
+        let (_directory, _top, environment) = world();
+        let path = environment.directory.child(NAME);
+        write(&path, "KEY=of-the-file\n");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let found = environment.with_dotenv(&beside()).unwrap();
+        assert!(found.secret("KEY").is_none());
+        assert!(
+            found.private.notices()[0].contains("other users can change"),
+            "{:?}",
+            found.private.notices()
+        );
+    }
+
+    #[test]
+    fn where_a_link_leads_decides() {
+        let (_directory, top, environment) = world();
+        std::fs::create_dir(top.child("mounted")).unwrap();
+        write(&top.child("mounted/real"), "KEY=of-the-file\n");
+        symlink("mounted/real", top.child("link")).unwrap();
+        let request = DotenvRequest { named: vec![top.child("link")], ..DotenvRequest::default() };
+        let found = environment.with_dotenv(&request).unwrap();
+        let inside = found.private.outside([top.child("mounted")].iter()).unwrap_err();
+        assert_eq!(inside.file, top.child("mounted/real"));
+        assert!(found.private.outside([top.child("mount")].iter()).is_ok(), "names are compared whole");
+        assert!(!format!("{found:?}").contains("of-the-file"));
+    }
+}

@@ -166,7 +166,9 @@ fn directories(environment: &HostEnvironment) -> Vec<Checkup> {
                     std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
                 );
                 let fix = vec![if full {
-                    format!("free at least 1 MiB in the file system of `{path}`; `belljar gc` deletes unused state")
+                    format!(
+                        "free at least 1 MiB in the file system of `{path}`; `belljar gc` deletes unused state"
+                    )
                 } else {
                     format!("make `{path}` writable, or set its XDG variable to a writable directory")
                 }];

@@ -2,6 +2,7 @@
 
 use crate::egress::{EgressServices, PROXY_TOKEN};
 use crate::environment::HostEnvironment;
+use crate::launch::RunError;
 use crate::launch::values::FoundValue;
 use crate::plan::planned::Planned;
 use crate::plan::shared_values;
@@ -22,14 +23,14 @@ pub(super) struct Secrets {
 /// credentials that stay outside the sandbox.
 ///
 /// # Errors
-/// If the key of the digests can neither be read nor created.
+/// If the key of the digests can neither be read nor created, or a value cannot be redacted as asked.
 pub(super) fn secrets(
     planned: &Planned,
     environment: &HostEnvironment,
     values: &[FoundValue],
     services: Option<&EgressServices>,
     taping: &Taping,
-) -> io::Result<Secrets> {
+) -> Result<Secrets, RunError> {
     let shared = shared_values::values(&planned.shared_files, &environment.home);
     let outside = services.map(EgressServices::secrets).unwrap_or_default();
     let inside = values.iter().filter(|found| !found.value.is_empty()).filter_map(|found| {
@@ -39,9 +40,15 @@ pub(super) fn secrets(
     });
     let shared = shared.iter().map(|one| (one.name.as_str(), &one.value, one.not_redacted()));
     let outside = outside.iter().map(|(name, value)| (name.as_str(), *value, None));
+    let declared = declared(planned, environment)?;
     let asked = environment.private.redacted().map(|(name, value)| (name.as_str(), value, None));
-    let (searched, skipped): (Vec<_>, Vec<_>) =
-        inside.chain(shared).chain(outside).chain(asked).partition(|(_, _, why)| why.is_none());
+    let declared = declared.iter().map(|(name, value)| (name.as_str(), value, None));
+    let (searched, skipped): (Vec<_>, Vec<_>) = inside
+        .chain(shared)
+        .chain(outside)
+        .chain(asked)
+        .chain(declared)
+        .partition(|(_, _, why)| why.is_none());
     let mut pairs: Vec<(&str, &Secret)> =
         searched.into_iter().map(|(name, value, _)| (name, value)).collect();
     let further: Vec<(&str, Secret)> =
@@ -63,10 +70,28 @@ pub(super) fn secrets(
         Taping::On(_) => {
             // The token of the run's proxy is worthless once the run has ended.
             let lasting = pairs.into_iter().filter(|(name, _)| *name != PROXY_TOKEN);
-            Some(digests_of(&environment.state, lasting, &unsearched)?)
+            Some(digests_of(&environment.state, lasting, &unsearched).map_err(RunError::TapeKey)?)
         }
     };
     Ok(Secrets { redact: Arc::new(scrubber), unsearched, digests })
+}
+
+/// The values that the manifest wants redacted. One that cannot be redacted ends the launch.
+fn declared(planned: &Planned, environment: &HostEnvironment) -> Result<Vec<(EnvName, Secret)>, RunError> {
+    let value = |name: &EnvName| {
+        let failed = |why: String| RunError::Value {
+            name: name.to_string(),
+            what: "the manifest's `redact` names it".to_owned(),
+            cause: io::Error::other(why),
+        };
+        let value = environment.secret(name.as_str()).filter(|value| !value.is_empty());
+        let value = value.ok_or_else(|| failed("it is not set, or empty".to_owned()))?;
+        match not_redacted(&value, true) {
+            Some(why) => Err(failed(format!("it cannot be redacted: {}", why.describe()))),
+            None => Ok((name.clone(), value)),
+        }
+    };
+    planned.compiled.plan.redact.iter().map(value).collect()
 }
 
 /// The value of a `.env` file, if it can be redacted. A short word, such as a log level, is left without a warning: most

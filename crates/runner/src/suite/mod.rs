@@ -63,6 +63,8 @@ pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_sc
 pub(crate) use plugins::skill_places;
 pub use plugins::skills;
 pub use rehearsal::{Rehearsal, Rehearsed, rehearse};
+#[cfg(test)]
+pub(crate) use requests::tests::environment as test_environment;
 pub use requests::{Consent, HostsFrom, TrialUse};
 pub use schedule::{
     EndSignals, InTurn, Job, SuiteEnd, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input,

@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use belljar_contract::{AbsPath, ExitCode};
-use belljar_runner::{GuestImage, GuestProgram, HostEnvironment};
+use belljar_runner::{GuestImage, GuestProgram, HostEnvironment, PrivateValues};
 use std::env;
 use std::path::{Path, PathBuf};
 
@@ -56,6 +56,7 @@ pub fn environment(directory: Option<&Path>) -> Result<HostEnvironment, CliError
         state,
         runtime,
         variables: env::vars_os().collect(),
+        private: PrivateValues::default(),
         directory,
         home,
     })

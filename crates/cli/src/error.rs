@@ -184,6 +184,8 @@ impl From<PlanningError> for CliError {
             PlanningError::Selection(selection) => {
                 Self::new(ExitCode::Invalid, selection.message).hint(selection.help)
             }
+            PlanningError::Dotenv(_) => Self::from_chain(ExitCode::Invalid, &error)
+                .hint("keep it beside the project, or in your configuration: `belljar/.env`"),
             PlanningError::Harness(_) => Self::from_chain(ExitCode::Bug, &error),
             PlanningError::Read { .. } | PlanningError::Path(_) => {
                 Self::from_chain(ExitCode::Invalid, &error)

@@ -18,6 +18,7 @@ mod compatibility;
 mod container;
 mod crossing;
 mod deciders;
+mod dotenv;
 mod dry_run;
 mod evidence;
 mod faults;

@@ -91,7 +91,9 @@ pub fn not_redacted(value: &Secret, named: bool) -> Option<Unsearchable> {
     })
 }
 
-fn is_plain(name: &str) -> bool {
+/// Whether a variable of the host describes the machine or the terminal, so that its value is not a secret.
+#[must_use]
+pub fn is_plain(name: &str) -> bool {
     PLAIN_VARIABLES.iter().any(|(plain, _why)| match plain.ends_with('_') {
         true => name.starts_with(plain),
         false => name == *plain,

@@ -73,7 +73,7 @@ pub use egress_log::{
     EgressLogReading, EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
 };
 pub use ending::{ConversationEnd, ConversationFailure, Deadline};
-pub use entering::{COMMON_BELOW, Entering, SHARED_FILE_MAX, not_redacted};
+pub use entering::{COMMON_BELOW, Entering, SHARED_FILE_MAX, is_plain, not_redacted};
 pub use envelope::{ENVELOPE_FORMAT, Envelope};
 pub use event::{EVENT_FORMAT, Event, EventRecord, HeldAnswer, LimitKind, Logged};
 pub use evidence::{

@@ -463,6 +463,9 @@ pub struct Plan {
     pub provider_tools: Vec<String>,
     /// Other credentials that stay outside the sandbox.
     pub credentials: Vec<Credential>,
+    /// Variables of the host whose values records redact, although nothing brings them inside.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub redact: Vec<EnvName>,
     /// Keys that ssh inside can sign with.
     pub ssh: Vec<SshEntry>,
     pub limits: Limits,

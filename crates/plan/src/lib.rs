@@ -1,6 +1,7 @@
 //! From a manifest to a plan: parsing, layering, checking and compiling. Everything here is pure.
 
 mod compile;
+mod dotenv;
 mod explain;
 mod facts;
 mod import;
@@ -16,6 +17,7 @@ pub use compile::{
     BUILT_IN_AGENT, Compiled, Compiler, OF_THE_USER, Request, Rigour, Selection, SelectionError, SshNotFound,
     built_in_manifest, further_questions, questions, select, ssh_files,
 };
+pub use dotenv::{DotenvFault, DotenvFaultKind, parse_dotenv};
 pub use explain::{ExplainedValue, Origin, why};
 pub use facts::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 pub use import::{BOTTLE_NAME, ImportError, ImportText, Imported, import};

@@ -208,6 +208,9 @@ fn secrets(out: &mut Page<'_>, page: &PlanPage<'_>) {
         });
         out.row(["stays outside", &format!("{header} for {host}"), &secret.unwrap_or_default()]);
     }
+    for name in &plan.redact {
+        out.row(["redacted", name.as_str(), "your variable; the agent does not get it from here"]);
+    }
     for entry in &plan.ssh {
         let file = out.path(&entry.identity_file);
         out.row(["stays outside", &format!("the key for {}", entry.host), &file]);

@@ -1,5 +1,6 @@
 //! The directories and variables of the user, as the caller found them.
 
+use crate::dotenv::PrivateValues;
 use crate::git::UserFiles;
 use crate::launch::guest_program::GuestProgram;
 use crate::plan::project;
@@ -26,6 +27,8 @@ pub struct HostEnvironment {
     /// Names and sockets that exist only while something runs.
     pub runtime: AbsPath,
     pub variables: BTreeMap<OsString, OsString>,
+    /// Values of `.env` files; belljar uses them for no decision of its own.
+    pub private: PrivateValues,
 }
 
 impl HostEnvironment {
@@ -38,7 +41,7 @@ impl HostEnvironment {
     }
 
     pub(crate) fn is_set(&self, name: &str) -> bool {
-        self.variables.contains_key(std::ffi::OsStr::new(name))
+        self.variables.contains_key(std::ffi::OsStr::new(name)) || self.file_of(name).is_some()
     }
 
     /// A program on the search path that may run outside the sandbox, with symbolic links resolved. Relative entries of

@@ -5,6 +5,7 @@
 
 pub mod changes;
 mod doctor;
+mod dotenv;
 mod egress;
 mod environment;
 mod git;
@@ -32,6 +33,7 @@ pub use belljar_sys::names::without_modules as names_without_modules;
 pub use belljar_verdict::reference as checks_reference;
 pub use changes::layers::{About, Layer, LayerEntry, LayerError, kept_in};
 pub use doctor::{examine, launch_hints, versions};
+pub use dotenv::{DotenvBeside, DotenvError, DotenvInside, DotenvRequest, PrivateValues};
 pub use egress::{Denied, EgressError};
 pub use environment::HostEnvironment;
 pub use launch::early::start_early;

@@ -81,6 +81,7 @@ fn plan() -> Plan {
         prompt: Some(Prompt { text: "x".into(), file: abs("/opt/p"), argument: "Carry out @/opt/p".into() }),
         argv: vec!["/opt/belljar/bin/claude".into(), "--model".into(), "$(x) 'y'".into()],
         refused: Vec::new(),
+        redact: Vec::new(),
         used_outside: Vec::new(),
     }
 }

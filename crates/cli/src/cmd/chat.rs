@@ -31,7 +31,7 @@ pub struct ChatArgs {
 
 impl Command for ChatArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.environment()?, call.output).map(ExitCode::code)
+        run(self, &call.environment_with(&self.options.dotenv)?, call.output).map(ExitCode::code)
     }
 
     fn json(&self) -> bool {

@@ -30,6 +30,8 @@ pub struct CheckArgs {
     /// Open files that the scenarios name beyond their directory
     #[arg(long, requires = "paths")]
     yes: bool,
+    #[command(flatten)]
+    dotenv: super::dotenv_options::DotenvOptions,
     /// Print one JSON object, for editors
     #[arg(long)]
     pub json: bool,
@@ -38,7 +40,7 @@ pub struct CheckArgs {
 impl Command for CheckArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         let exit = match self.paths.as_slice() {
-            [] => manifests(&call.planner()?, call.output),
+            [] => manifests(&call.planner_with(&self.dotenv)?, call.output),
             _ => files(self, &call.environment()?, call.output),
         };
         exit.map(ExitCode::code)
@@ -46,6 +48,10 @@ impl Command for CheckArgs {
 
     fn json(&self) -> bool {
         self.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod agree;
 mod changes;
+mod dotenv_options;
 mod scenario_options;
 mod start;
 
@@ -9,8 +10,11 @@ use crate::env;
 use crate::error::CliError;
 use crate::output::{Color, Output};
 use belljar_contract::ExitCode;
-use belljar_runner::{HostEnvironment, Planner, Rest, Waiting, guard_secrets, names_without_modules};
+use belljar_runner::{
+    DotenvBeside, HostEnvironment, Planner, Rest, Waiting, guard_secrets, names_without_modules,
+};
 use clap::{Parser, Subcommand};
+use dotenv_options::DotenvOptions;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
@@ -117,6 +121,16 @@ impl Call<'_> {
 
     pub fn planner(&self) -> Result<Planner, CliError> {
         Ok(Planner::new(self.environment()?)?)
+    }
+
+    /// The environment with the values of `.env` files, for a trial.
+    pub fn environment_with(&self, options: &DotenvOptions) -> Result<HostEnvironment, CliError> {
+        options.read(self.environment()?, DotenvBeside::Read)
+    }
+
+    /// The planner of the project, with the values of `.env` files outside it.
+    pub fn planner_with(&self, options: &DotenvOptions) -> Result<Planner, CliError> {
+        Ok(Planner::new(options.read(self.environment()?, DotenvBeside::Ignored)?)?)
     }
 
     /// Takes the sandbox that was started early. One that is not taken is ended unused.

@@ -25,6 +25,8 @@ pub struct PlanArgs {
     lowered: bool,
     #[command(flatten)]
     pub sandbox: super::start::SandboxOptions,
+    #[command(flatten)]
+    pub dotenv: super::dotenv_options::DotenvOptions,
     /// Explain where a value comes from, such as `model`, `env.PATH` or `egress`
     #[arg(long, value_name = "KEY")]
     why: Option<String>,
@@ -32,11 +34,16 @@ pub struct PlanArgs {
 
 impl Command for PlanArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.planner()?.with_sandbox(self.sandbox.asked()), call.output).map(ExitCode::code)
+        run(self, &call.planner_with(&self.dotenv)?.with_sandbox(self.sandbox.asked()), call.output)
+            .map(ExitCode::code)
     }
 
     fn json(&self) -> bool {
         self.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
     }
 }
 

@@ -79,7 +79,7 @@ fn out_of_reach(target: &AbsPath, environment: &HostEnvironment) -> CliError {
 
 impl Command for RecordArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.environment()?, call.output).map(ExitCode::code)
+        run(self, &call.environment_with(&self.source.options.dotenv)?, call.output).map(ExitCode::code)
     }
 
     fn json(&self) -> bool {

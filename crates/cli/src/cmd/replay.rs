@@ -1,6 +1,7 @@
 mod text;
 
 use super::agree::{AgreeOptions, Agreeing};
+use super::dotenv_options::DotenvOptions;
 use super::scenario_options::{
     AnswerOptions, LastWord, TryOptions, among_others, failure, in_turn, patience, print_result,
     say_interrupted, show,
@@ -70,6 +71,8 @@ pub struct ReplayArgs {
     sandbox: SandboxOptions,
     #[command(flatten)]
     agree: AgreeOptions,
+    #[command(flatten)]
+    dotenv: DotenvOptions,
     /// End a run after this time, overriding the scenario [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = patience, hide_short_help = true, conflicts_with = "protocol")]
     timeout: Option<TimeSpan>,
@@ -100,7 +103,7 @@ pub enum Drifting {
 
 impl Command for ReplayArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.environment()?, call.output).map(ExitCode::code)
+        run(self, &call.environment_with(&self.dotenv)?, call.output).map(ExitCode::code)
     }
 
     fn json(&self) -> bool {
@@ -348,6 +351,7 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
     };
     Ok(TryOptions {
         deciders,
+        dotenv: args.dotenv.clone(),
         script: None,
         sandbox: SandboxOptions::default(),
         agree: AgreeOptions::default(),

@@ -7,6 +7,7 @@ pub use answers::{AnswerOptions, LastWord, WhenUnanswered};
 pub use output::{failure, print_result, say_interrupted, show, warn};
 
 use super::agree::AgreeOptions;
+use super::dotenv_options::DotenvOptions;
 use super::start::SandboxOptions;
 use crate::error::CliError;
 use crate::output::Output;
@@ -33,6 +34,8 @@ pub struct TryOptions {
     pub sandbox: SandboxOptions,
     #[command(flatten)]
     pub agree: AgreeOptions,
+    #[command(flatten)]
+    pub dotenv: DotenvOptions,
     /// Refuse requests that would make a run cost more than this
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     pub max_cost_usd: Option<Usd>,

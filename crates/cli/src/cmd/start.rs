@@ -1,5 +1,6 @@
 //! Shared by `run`, `exec` and `shell`: shows the plan, asks for agreement, and runs the command.
 
+use super::dotenv_options::DotenvOptions;
 use crate::cmd::Call;
 use crate::confirm::confirmed;
 use crate::error::CliError;
@@ -25,6 +26,8 @@ use std::os::unix::ffi::OsStringExt;
 pub struct StartOptions {
     #[command(flatten)]
     pub sandbox: SandboxOptions,
+    #[command(flatten)]
+    pub dotenv: DotenvOptions,
     /// Agree to the project's manifest for this run without being asked
     #[arg(long, conflicts_with = "agree_to")]
     pub yes: bool,
@@ -81,7 +84,10 @@ impl StartOptions {
     /// Finds the project. A sandbox that was started early and does not fit is ended.
     pub fn begin(&self, call: &Call<'_>) -> Result<Begun, CliError> {
         let fits = !self.dry_run && self.sandbox.backend.is_none_or(BackendKind::starts_early);
-        let planner = call.planner()?.with_sandbox(self.sandbox.asked());
+        let planner = call
+            .planner_with(&self.dotenv)
+            .map_err(CliError::into_launch)?
+            .with_sandbox(self.sandbox.asked());
         let waiting = call.waiting().filter(|_| fits);
         Ok(Begun { planner, waiting })
     }

@@ -54,7 +54,7 @@ pub struct TestArgs {
 
 impl Command for TestArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.environment()?, call.output).map(ExitCode::code)
+        run(self, &call.environment_with(&self.options.dotenv)?, call.output).map(ExitCode::code)
     }
 
     fn json(&self) -> bool {
@@ -148,7 +148,7 @@ fn together(
     let repeated = files.iter().flat_map(|file| (0..args.repeat).map(move |_| file));
     let jobs = repeated.zip(&names).zip(1..).map(|((file, name), number)| {
         let questions = questions.as_ref().map(|questions| questions.of_run(file, number));
-        let arguments = worker(args, (file, questions.as_ref()), agreed.get(file).copied());
+        let arguments = worker((args, environment), (file, questions.as_ref()), agreed.get(file).copied());
         Job { name: name.clone(), arguments }
     });
     let request = SuiteRequest {
@@ -205,12 +205,14 @@ fn agree(
 
 /// A worker agrees to the digest that the user agreed to: what changed in between is refused.
 fn worker(
-    args: &TestArgs,
+    (args, environment): (&TestArgs, &HostEnvironment),
     (file, questions): (&AbsPath, Option<&AbsPath>),
     agreed: Option<Digest>,
 ) -> Vec<OsString> {
     let options = &args.options;
-    let mut arguments: Vec<OsString> = vec!["test".into(), "--json".into(), "--worker".into()];
+    // Relative paths among the options start from the same directory.
+    let mut arguments: Vec<OsString> = vec!["-C".into(), environment.directory.as_path().into()];
+    arguments.extend(["test".into(), "--json".into(), "--worker".into()]);
     arguments.extend(options.deciders.for_worker(questions));
     let mut flag = |name: &str, value: &OsString| arguments.extend([name.into(), value.clone()]);
     if let Some(script) = &options.script {
@@ -231,6 +233,7 @@ fn worker(
     if let Some(image) = &options.sandbox.image {
         flag("--image", &image.as_str().into());
     }
+    arguments.extend(options.dotenv.arguments());
     arguments.extend(args.scripted.then(|| "--scripted".into()));
     arguments.extend(options.keep.then(|| "--keep".into()));
     arguments.extend(options.include_untracked.then(|| "--include-untracked".into()));

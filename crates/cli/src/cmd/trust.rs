@@ -34,6 +34,8 @@ pub struct TrustArgs {
     /// Revoke the agreement, and your permissions for runs to change guarded files in this project
     #[arg(long)]
     revoke: bool,
+    #[command(flatten)]
+    dotenv: super::dotenv_options::DotenvOptions,
     /// Print one JSON object; asks nothing, changes nothing without --yes or --revoke
     #[arg(long)]
     pub json: bool,
@@ -41,11 +43,15 @@ pub struct TrustArgs {
 
 impl Command for TrustArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.planner()?, call.output).map(ExitCode::code)
+        run(self, &call.planner_with(&self.dotenv)?, call.output).map(ExitCode::code)
     }
 
     fn json(&self) -> bool {
         self.json
+    }
+
+    fn holds_secrets(&self) -> bool {
+        true
     }
 }
 

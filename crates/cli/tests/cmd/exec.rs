@@ -720,3 +720,13 @@ fn an_overlay_shows_nowhere_but_inside() {
     assert_eq!((lines.len(), lines[2]), (3, "begun"), "{found:?}");
     assert_eq!(lines[0], lines[1], "as many as before");
 }
+
+#[test]
+fn a_missing_home_is_a_failed_launch() {
+    let stage = Stage::new();
+    for arguments in [&["exec", "--", "true"][..], &["run"], &["shell"]] {
+        let found = stage.finish(stage.command(arguments).env_remove("HOME"));
+        assert_eq!(found.status.code(), Some(125), "{arguments:?}: {found:?}");
+        assert!(found.stderr.contains("HOME is not set"), "{found:?}");
+    }
+}

@@ -227,6 +227,13 @@ impl Scalar for LibraryName {
     }
 }
 
+impl Scalar for EnvName {
+    const EXPECTED: &'static str = "the name of a variable";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        Self::parse_key(text)
+    }
+}
+
 impl Scalar for Method {
     const EXPECTED: &'static str = "a method such as `\"GET\"`";
     fn parse(text: &str) -> Result<Self, Fault> {

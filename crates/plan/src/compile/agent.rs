@@ -49,6 +49,7 @@ pub(super) fn compile(
         env,
         egress,
         credentials,
+        redact,
         ssh: ssh_entries,
         git: git_spec,
         limits,
@@ -102,6 +103,7 @@ pub(super) fn compile(
     let mut egress = access::egress(egress.as_ref(), &mut reasons);
     compiler.hosts_without_address(&egress, egress_place);
     let credentials = compiler.credentials(credentials, &egress, &mut reasons);
+    let redact = compiler.redacted(redact, &mut reasons);
     let ssh_entries = compiler.ssh(ssh_entries, &mut egress, &mut reasons);
     let ssh_files = ssh::files(&inside.home, &ssh_entries);
     let mut git_files = git::files(git_spec.as_ref(), request.purpose, &inside.home, &mut reasons);
@@ -210,6 +212,7 @@ pub(super) fn compile(
         model_credentials: profile.model.credentials.iter().map(ToString::to_string).collect(),
         provider_tools,
         credentials,
+        redact,
         ssh: ssh_entries,
         limits,
         skills,

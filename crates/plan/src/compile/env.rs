@@ -9,6 +9,7 @@ use belljar_contract::{
     AbsPath, EnvEntry, EnvGiver, EnvName, EnvSource, HarnessProfile, LibraryName, McpLaunch, McpServer,
     Purpose, SSH_AGENT_SOCKET, SshEntry, UsedOutside, may_use, path_words,
 };
+use std::collections::BTreeSet;
 
 /// Set by belljar for every agent; a manifest may replace those that are marked so.
 const BASE: [(&str, &str, bool, &str); 3] = [
@@ -103,14 +104,7 @@ impl Compiler<'_> {
             EnvText::Prompt(message) => Some(EnvSource::Prompt(message.clone())),
             EnvText::Command(argv) => self.command(argv, place).map(EnvSource::Command),
             EnvText::Variable(name) => {
-                if !self.request.facts.variables.contains(name) {
-                    let message = format!("the variable `{name}` is not set in this shell");
-                    let finding = match self.request.rigour {
-                        Rigour::Launch => self.report("unset-variable", message, place, "read from here"),
-                        Rigour::Check => self.warn("unset-variable", message, place, "read from here"),
-                    };
-                    finding.help = Some(format!("`export {name}=…` before you start belljar"));
-                }
+                self.variable(name, place);
                 Some(EnvSource::Variable(name.clone()))
             }
             EnvText::File(path) => {
@@ -120,6 +114,30 @@ impl Compiler<'_> {
                 Some(EnvSource::File(real))
             }
         }
+    }
+
+    /// Reports a variable that is not set on this machine.
+    fn variable(&mut self, name: &EnvName, place: &Place) {
+        if self.request.facts.variables.contains(name) {
+            return;
+        }
+        let message = format!("the variable `{name}` is not set in this shell");
+        let finding = match self.request.rigour {
+            Rigour::Launch => self.report("unset-variable", message, place, "read from here"),
+            Rigour::Check => self.warn("unset-variable", message, place, "read from here"),
+        };
+        finding.help =
+            Some(format!("`export {name}=…` before you start belljar, or write it to a file for --dotenv"));
+    }
+
+    /// The variables whose values are redacted, each once.
+    pub(super) fn redacted(&mut self, written: &[At<EnvName>], reasons: &mut Reasons) -> Vec<EnvName> {
+        for At { value, place } in written {
+            self.variable(value, place);
+            reasons.add(format!("redact.{value}"), value.as_str(), Origin::Written(place.clone()));
+        }
+        let names: BTreeSet<EnvName> = written.iter().map(|name| name.value.clone()).collect();
+        names.into_iter().collect()
     }
 
     /// A command with its paths written out: it runs in `/`, where nothing is an agent's.

@@ -109,6 +109,7 @@ impl Asker<'_> {
             let value = &credential.value.value;
             self.value(&value.value.secret, &value.place);
         }
+        self.out.variables.extend(spec.redact.iter().map(|name| name.value.clone()));
         self.values(&spec.env);
     }
 

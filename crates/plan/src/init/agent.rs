@@ -97,6 +97,7 @@ fn environment(page: &mut Page) {
     ] {
         page.example(&format!("{example}  # {about}"));
     }
+    page.key("redact", "[\"NPM_TOKEN\"]");
 }
 
 fn reach(page: &mut Page, markers: &[String], remote: Option<&HostName>) {

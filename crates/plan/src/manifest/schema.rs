@@ -107,6 +107,8 @@ table! {
         egress: Option<At<EgressSpec>>,
         /// Secrets that are added to requests outside the sandbox.
         credentials: Vec<At<CredentialSpec>>,
+        /// Variables of yours whose values are redacted from every record, besides those that this manifest uses.
+        redact: Vec<At<EnvName>>,
         /// Keys that ssh inside can sign with.
         ssh: Vec<At<SshSpec>>,
         /// The author of commits made inside.

@@ -6,8 +6,8 @@ use belljar_contract::decode::{Fault, Faults, Kind, Node};
 use belljar_contract::{Diagnostic, EnvName, Harness, SandboxChoice, Sources};
 use belljar_plan::{
     Compiler, DocumentError, DocumentText, HostFacts, ManifestError, ManifestLayer, Request, Scenario,
-    Session, Staged, agent_under_test, parse, parse_document, parse_marketplace, parse_mcp_config,
-    parse_session, questions, tuning,
+    Session, Staged, agent_under_test, parse, parse_document, parse_dotenv, parse_marketplace,
+    parse_mcp_config, parse_session, questions, tuning,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -87,6 +87,32 @@ fn fuzz_manifest() {
     bolero::check!()
         .with_test_time(EVERYDAY)
         .for_each(|bytes: &[u8]| check(&[(ManifestLayer::Project, bytes)]));
+}
+
+#[test]
+fn fuzz_dotenv() {
+    bolero::check!().with_test_time(EVERYDAY).for_each(|bytes: &[u8]| match parse_dotenv(bytes) {
+        Ok(assigned) => assert!(assigned.len() <= 1 + bytes.len() / 2),
+        Err(faults) => {
+            let lines = 1 + bytes.iter().filter(|byte| **byte == b'\n').count();
+            assert!(!faults.is_empty() && faults.iter().all(|fault| (1..=lines).contains(&fault.line)));
+        }
+    });
+}
+
+#[test]
+fn any_value_survives_double_quotes() {
+    bolero::check!().with_test_time(EVERYDAY).with_type::<String>().for_each(|value| {
+        let value = value.replace('\0', "");
+        let quoted = value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$");
+        // A backtick has no escape; single quotes hold it.
+        if value.contains('`') {
+            return;
+        }
+        let assigned = parse_dotenv(format!("A=\"{quoted}\"\nB=2").as_bytes()).unwrap();
+        let found: Vec<&[u8]> = assigned.iter().map(|(_, value)| value.expose()).collect();
+        assert_eq!(found, [value.as_bytes(), b"2"]);
+    });
 }
 
 /// Pieces that mean something, so that a mutation often leaves a manifest.

@@ -60,6 +60,9 @@ pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<Stri
             "end other sandboxes, or raise the quota: `sudo sysctl kernel.keys.maxkeys=2000`".to_owned(),
         ];
     }
+    if let RunError::EgressServices(EgressError::ModelCredential(_)) = error {
+        return credential_hints(environment);
+    }
     if let RunError::Launch(LaunchError::Engine(engine)) = error {
         return engine_hints(engine);
     }
@@ -100,6 +103,19 @@ pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<Stri
     let mut out = vec![describe(reason).to_owned()];
     out.extend(fix(reason, &bwrap));
     out.push("`belljar doctor` checks the whole machine".to_owned());
+    out
+}
+
+/// Where a credential can be kept besides the environment.
+fn credential_hints(environment: &HostEnvironment) -> Vec<String> {
+    let own = environment.shown_from_home(&environment.config.child(".env"));
+    let mut out = vec![format!("`{own}` is read at every start, and `--dotenv FILE` reads another file")];
+    if let Some(unread) = environment.unread_dotenv() {
+        out.push(format!(
+            "`{}` is not read: the agent may get it, or it belongs to what is tested",
+            environment.shown(&unread)
+        ));
+    }
     out
 }
 

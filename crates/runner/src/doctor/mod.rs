@@ -17,6 +17,7 @@ use programs::version;
 use sandboxes::{containers, image_checkup, sandbox};
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use std::io::Write;
 use std::path::Path;
 
 /// The versions of everything that a sandbox consists of.
@@ -141,16 +142,36 @@ fn terminal() -> Checkup {
     }
 }
 
-/// Whether belljar's directories can be written, and their file systems.
+/// Fewer free bytes do not suffice for the record of a short run.
+const ROOM: usize = 1 << 20;
+
+/// Whether belljar's directories can be written and have room, and their file systems.
 fn directories(environment: &HostEnvironment) -> Vec<Checkup> {
-    let pairs = [("configuration directory", &environment.config), ("data directory", &environment.data)];
+    let HostEnvironment { config, data, state, runtime, .. } = environment;
+    let pairs = [
+        ("configuration directory", config),
+        ("data directory", data),
+        ("state directory", state),
+        ("runtime directory", runtime),
+    ];
     let check = |(id, path): (&'static str, &AbsPath)| {
-        let tried = tempfile::tempfile_in(existing(path.as_path()));
+        // A full file system still creates an empty file.
+        let tried = tempfile::tempfile_in(existing(path.as_path()))
+            .and_then(|mut file| file.write_all(&vec![0; ROOM]));
         match tried {
             Ok(_) => good(id, format!("{}, {}", environment.shown(path), file_system(path.as_path()))),
             Err(error) => {
-                let fix =
-                    vec![format!("make `{path}` writable, or set its XDG variable to a writable directory")];
+                let full = matches!(
+                    error.kind(),
+                    std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+                );
+                let fix = vec![if full {
+                    format!(
+                        "free at least 1 MiB in the file system of `{path}`; `belljar gc` deletes unused state"
+                    )
+                } else {
+                    format!("make `{path}` writable, or set its XDG variable to a writable directory")
+                }];
                 missing(
                     id,
                     CheckupState::Bad,

@@ -7,15 +7,12 @@ use crate::launch::Ask;
 use crate::launch::values;
 use crate::plan::agreed_files::AgreedFiles;
 use belljar_contract::{
-    Credential, CredentialPart, CredentialPlace, Destination, EnvName, Host, ModelAccess, Plan, RuleEffect,
-    Secret,
+    Credential, CredentialPart, CredentialPlace, Destination, Host, ModelAccess, Plan, RuleEffect, Secret,
 };
 use belljar_egress::gateway::{AddressScope, ProviderTools, Upstream, find_credential};
 use belljar_egress::intercept::{HostCredential, ValuePart};
 use belljar_egress::tls::{ExtraRoots, TlsClient};
 use belljar_session::Harnesses;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -64,9 +61,9 @@ pub(super) fn bound(
 
 /// The address of the model's provider as it is shown, if it is not the default.
 pub(crate) fn upstream_shown(access: &ModelAccess, environment: &HostEnvironment) -> Option<String> {
-    let named = filled(environment, &access.base_url)?;
+    let named = environment.address(access.base_url.as_str())?;
     // A URL may contain a password, so only the host and the port are shown.
-    match Upstream::parse(&named.to_string_lossy(), AddressScope::Private) {
+    match Upstream::parse(&named, AddressScope::Private) {
         Ok(upstream) if upstream.destination() == Upstream::default().destination() => None,
         Ok(upstream) => Some(format!("{} ({})", upstream.destination(), access.base_url)),
         Err(_) => Some(format!("the URL in {}, which is not valid", access.base_url)),
@@ -81,7 +78,17 @@ pub(crate) fn first_place(access: &ModelAccess, environment: &HostEnvironment) -
         }
         CredentialPlace::Login(file) => environment.home.child(&file.path).as_path().is_file(),
     };
-    access.credentials.iter().find(here).map(ToString::to_string)
+    let place = access.credentials.iter().find(here)?;
+    let file = match place {
+        CredentialPlace::ApiKey { variable } | CredentialPlace::Token { variable, .. } => {
+            environment.file_of(variable.as_str())
+        }
+        CredentialPlace::Login(_) => None,
+    };
+    Some(match file {
+        Some(file) => format!("{place} in {}", environment.shown_from_home(file)),
+        None => place.to_string(),
+    })
 }
 
 /// The address of the live model and the credential for it. A missing credential is reported before anything is built.
@@ -89,15 +96,15 @@ pub(super) fn live_model(plan: &Plan, environment: &HostEnvironment) -> Result<L
     let harness = Harnesses::built_in().named(&plan.harness);
     let harness = harness.ok_or_else(|| EgressError::Harness(plan.harness.clone()))?;
     let access = Arc::new(harness.profile().model.clone());
-    let upstream = match filled(environment, &access.base_url) {
+    let upstream = match environment.address(access.base_url.as_str()) {
         None => Upstream::default(),
         // A user who names a host in their own shell may name one in their own network.
-        Some(url) => Upstream::parse(&url.to_string_lossy(), AddressScope::Private)
+        Some(url) => Upstream::parse(&url, AddressScope::Private)
             .map_err(|cause| EgressError::Upstream { variable: access.base_url.to_string(), cause })?,
     };
     let value = |place: &CredentialPlace| match place {
         CredentialPlace::ApiKey { variable } | CredentialPlace::Token { variable, .. } => {
-            filled(environment, variable).map(|value| Secret::new(value.as_bytes()))
+            environment.secret(variable.as_str()).filter(|value| !value.is_empty())
         }
         // A missing file means that there is no login; an unreadable one must not be used.
         CredentialPlace::Login(file) => values::read_file(&environment.home.child(&file.path)).ok(),
@@ -112,9 +119,4 @@ pub(super) fn live_model(plan: &Plan, environment: &HostEnvironment) -> Result<L
         provider_tools,
         tls: TlsClient::new(&ExtraRoots::default())?,
     })
-}
-
-/// The value of a variable, unless it is empty.
-fn filled<'e>(environment: &'e HostEnvironment, name: &EnvName) -> Option<&'e OsString> {
-    environment.variables.get(OsStr::new(name.as_str())).filter(|value| !value.is_empty())
 }

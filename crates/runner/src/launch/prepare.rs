@@ -140,8 +140,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     let claimed = kept.layer.as_ref().map(Layer::at);
     let launch = lower(&Lowering { kept: claimed.as_ref().or(lowering.kept), ..lowering }, met)?;
     identities.own = own_identities(plan, &launch, &identities.agreed, environment)?;
-    let found = secrets(planned, environment, &values, services.as_ref(), &taping);
-    let found = found.map_err(RunError::TapeKey)?;
+    let found = secrets(planned, environment, &values, services.as_ref(), &taping)?;
     let (redact, value_digests) = (found.redact, found.digests);
     let mut journal = None;
     if records(workload, services.is_some()) {

@@ -8,7 +8,6 @@ use belljar_contract::{AbsPath, EnvName, EnvSource, GuestVariable, OsText, Plan,
 use belljar_sys::regular::open_regular;
 use std::ffi::OsStr;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use zeroize::Zeroizing;
@@ -53,11 +52,9 @@ pub(crate) fn find(
 ) -> io::Result<Secret> {
     match source {
         EnvSource::Constant(text) | EnvSource::Literal(text) => Ok(Secret::new(text.as_bytes())),
-        EnvSource::Variable(name) => environment
-            .variables
-            .get(std::ffi::OsStr::new(name.as_str()))
-            .map(|value| Secret::new(value.as_bytes()))
-            .ok_or_else(|| io::Error::other("it is not set")),
+        EnvSource::Variable(name) => {
+            environment.secret(name.as_str()).ok_or_else(|| io::Error::other("it is not set"))
+        }
         EnvSource::Prompt(message) => ask(message).map(Secret::new),
         EnvSource::File(path) => Ok(secret(agreed.read(path, &environment.directory)?)),
         EnvSource::Command(argv) => {

@@ -1,5 +1,6 @@
 //! What planning gives: a plan with what is shown beside it, or an error.
 
+use crate::dotenv::DotenvInside;
 use crate::git::UserFiles;
 use crate::plan::shared_values::SharedFile;
 use belljar_contract::{
@@ -35,6 +36,9 @@ pub enum PlanningError {
     /// A path contains a NUL byte.
     #[error("a path is not valid")]
     Path(#[from] PathError),
+    /// A `.env` file lies in a directory that is mounted.
+    #[error(transparent)]
+    Dotenv(#[from] DotenvInside),
     /// A profile that is shipped with belljar is invalid.
     #[error("a profile shipped with belljar is invalid")]
     Harness(#[from] HarnessError),

@@ -177,6 +177,7 @@ impl Planner {
         let Some(compiled) = compiled else {
             return Err(PlanningError::Invalid { sources, diagnostics });
         };
+        self.environment.private.outside(mounted(&compiled.plan))?;
         let shared_files = self.shared_files(&compiled.plan);
         let model = self.profile(&compiled.plan.harness).map(|profile| &profile.model);
         Ok(Planned {
@@ -321,4 +322,23 @@ impl Planner {
     fn program(&self, harness: &str) -> Option<AbsPath> {
         self.environment.program_inside(&self.profile(harness)?.program)
     }
+}
+
+/// The directories and files of the host that the agent gets.
+fn mounted(plan: &Plan) -> impl Iterator<Item = &AbsPath> + Clone {
+    let mounts = plan.mounts.iter().filter_map(|mount| match &mount.source {
+        MountSource::Host(path) | MountSource::InstanceDirectory(path) | MountSource::InstanceFile(path) => {
+            Some(path)
+        }
+        // The project is named below; the others hold no file of the user.
+        MountSource::Workspace
+        | MountSource::System
+        | MountSource::Image
+        | MountSource::SyntheticEtc
+        | MountSource::Proc
+        | MountSource::Devices
+        | MountSource::Temporary
+        | MountSource::AgentProgram => None,
+    });
+    std::iter::once(&plan.workspace.source).chain(mounts)
 }

@@ -3,8 +3,6 @@
 use crate::environment::HostEnvironment;
 use crate::plan::shared_values::{self, SharedFile};
 use belljar_contract::{Entering, EnvEntry, EnvGiver, EnvSource, Plan, Secret};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 
 /// All values that enter as secrets, by name. Variables and shared files are read to find out which of their values
 /// cannot be redacted; files, commands and questions of the manifest are not.
@@ -12,7 +10,7 @@ pub(crate) fn entering(plan: &Plan, shared: &[SharedFile], environment: &HostEnv
     let entries = plan.env.iter().filter(|entry| entry.enters_as_secret());
     let own = entries.map(|entry| Entering {
         name: entry.name.to_string(),
-        source: source(entry),
+        source: source(entry, environment),
         not_redacted: present(entry, environment).and_then(|value| entry.not_redacted(&value)),
     });
     let shared = shared_values::values(shared, &environment.home);
@@ -22,20 +20,23 @@ pub(crate) fn entering(plan: &Plan, shared: &[SharedFile], environment: &HostEnv
     out
 }
 
-fn source(entry: &EnvEntry) -> String {
+fn source(entry: &EnvEntry, environment: &HostEnvironment) -> String {
+    let mut out = entry.source.describe();
+    if let EnvSource::Variable(name) = &entry.source
+        && let Some(file) = environment.file_of(name.as_str())
+    {
+        out.push_str(&format!(" in {}", environment.shown_from_home(file)));
+    }
     match &entry.giver {
-        EnvGiver::McpServer(server) => format!("{}, for the MCP server {server}", entry.source.describe()),
-        EnvGiver::Agent | EnvGiver::Harness(_) => entry.source.describe(),
+        EnvGiver::McpServer(server) => format!("{out}, for the MCP server {server}"),
+        EnvGiver::Agent | EnvGiver::Harness(_) => out,
     }
 }
 
 /// The value, if it is available without reading a file, running a command or asking the user.
 fn present(entry: &EnvEntry, environment: &HostEnvironment) -> Option<Secret> {
     match &entry.source {
-        EnvSource::Variable(name) => {
-            let value = environment.variables.get(OsStr::new(name.as_str()))?;
-            (!value.is_empty()).then(|| Secret::new(value.as_bytes()))
-        }
+        EnvSource::Variable(name) => environment.secret(name.as_str()).filter(|value| !value.is_empty()),
         EnvSource::Literal(text) => (!text.is_empty()).then(|| Secret::new(text.as_bytes())),
         EnvSource::Constant(_)
         | EnvSource::Prompt(_)

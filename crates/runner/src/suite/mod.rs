@@ -18,6 +18,7 @@ mod keys_tests;
 mod load;
 mod originals;
 mod plugins;
+mod private;
 mod rehearsal;
 mod requests;
 mod result;
@@ -68,6 +69,8 @@ pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_sc
 pub(crate) use plugins::skill_places;
 pub use plugins::skills;
 pub use rehearsal::{Rehearsal, RehearsalError, RehearsalRequest, Rehearsed, RehearsedAnswer, rehearse};
+#[cfg(test)]
+pub(crate) use requests::tests::environment as test_environment;
 pub use requests::{Consent, HostsFrom, TrialUse};
 pub use scaffold::{FromRunError, Overwrite, Scaffold, ScaffoldError, scaffold_from_run, scaffold_new};
 pub use schedule::{
@@ -92,6 +95,7 @@ impl Trial {
     /// If something that it needs is missing.
     pub fn planned(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
         let Planning { environment, sandbox, conversation, consent } = *request;
+        let environment = &self.environment(environment)?;
         // Resolved again: a link may lead elsewhere than when the user agreed.
         let wishes = self.wishes(sandbox, consent.used_for);
         if !consent.covers(&wishes) {
@@ -210,6 +214,7 @@ impl Trial {
             taping,
             watch,
         } = request;
+        let environment = &self.environment(environment)?;
         let planning = Planning { environment, sandbox: &sandbox, conversation: &conversation, consent };
         let (stage, planned) = self.planned(&planning)?;
         let plan = &planned.compiled.plan;
@@ -224,7 +229,8 @@ impl Trial {
             None => Ok(None),
         };
         let notice = notice.map_err(TrialError::Unsupported)?;
-        let notices: Vec<String> = notice.into_iter().chain(stage.left_out_line()).collect();
+        let dotenv = environment.private.notices().iter().cloned();
+        let notices: Vec<String> = notice.into_iter().chain(stage.left_out_line()).chain(dotenv).collect();
         let notice = (!notices.is_empty()).then(|| notices.join("; "));
         let files = FilesWatch::begin(&stage);
         let talk = ConversationRequest {

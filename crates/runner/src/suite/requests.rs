@@ -125,7 +125,7 @@ fn hosts(session: &Session) -> impl Iterator<Item = Wish> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::environment::HostEnvironment;
     use crate::launch::guest_program::{GuestImage, GuestProgram};
@@ -139,7 +139,7 @@ pub(super) mod tests {
         r#"{"mcpServers": {"forge": {"command": "cat", "env": {"T": "${TOKEN}", "L": "l"}}}}"#;
 
     /// A user whose home and state lie below `top`.
-    pub(in crate::suite) fn environment(top: &AbsPath) -> HostEnvironment {
+    pub(crate) fn environment(top: &AbsPath) -> HostEnvironment {
         let guest = GuestProgram::new(&top.child("data"), GuestImage { bytes: b"no program", digest: "0" });
         HostEnvironment {
             directory: top.child("suite"),
@@ -150,6 +150,7 @@ pub(super) mod tests {
             state: top.child("state"),
             runtime: top.child("run"),
             variables: BTreeMap::new(),
+            private: crate::dotenv::PrivateValues::default(),
         }
     }
 

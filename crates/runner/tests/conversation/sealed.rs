@@ -9,7 +9,7 @@ use std::rc::Rc;
 use belljar_contract::{AbsPath, Digest, Event, Lane, ModelEvidence, OsText, Purpose, Workload};
 use belljar_runner::{
     ConversationRequest, ConversationTimes, Deciders, EgressMode, ExternalDecider, GuestImage, GuestProgram,
-    HostEnvironment, LaunchFacts, Model, Pending, Planner, RunRequest, Stdio, Then, run,
+    HostEnvironment, LaunchFacts, Model, Pending, Planner, PrivateValues, RunRequest, Stdio, Then, run,
 };
 use belljar_session::decider::{Chain, Decider, Decision};
 use belljar_session::{Answer, By, Question};
@@ -117,6 +117,7 @@ fn environment(stage: &Stage) -> HostEnvironment {
         state: abs(&home.join("state/belljar")),
         runtime: abs(&home.join("run/belljar")),
         variables: BTreeMap::from([("PATH".into(), search.into())]),
+        private: PrivateValues::default(),
         home: abs(&home),
     }
 }

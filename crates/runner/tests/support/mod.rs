@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use belljar_contract::{AbsPath, Plan, Purpose};
-use belljar_runner::{GuestImage, GuestProgram, HostEnvironment, Planner};
+use belljar_runner::{GuestImage, GuestProgram, HostEnvironment, Planner, PrivateValues};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -47,6 +47,7 @@ impl World {
             state: abs(&self.path("home/state/belljar")),
             runtime: abs(&self.path("home/run/belljar")),
             variables: BTreeMap::new(),
+            private: PrivateValues::default(),
         }
     }
 

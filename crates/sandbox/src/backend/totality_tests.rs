@@ -49,6 +49,7 @@ pub(super) fn plan(backend: BackendKind) -> Plan {
         prompt: None,
         argv: vec!["claude".to_owned()],
         refused: Vec::new(),
+        redact: Vec::new(),
         used_outside: Vec::new(),
     }
 }

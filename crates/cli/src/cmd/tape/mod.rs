@@ -41,7 +41,13 @@ enum What {
 
 impl Command for TapeArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.environment()?, call.output).map(ExitCode::code)
+        let environment = match &self.what {
+            What::Refresh(args) => call.environment_with(&args.record.options.dotenv)?,
+            What::Verify(_) | What::Show(_) | What::Diff(_) | What::Export(_) | What::Scrub(_) => {
+                call.environment()?
+            }
+        };
+        run(self, &environment, call.output).map(ExitCode::code)
     }
 
     fn json(&self) -> bool {

@@ -42,6 +42,7 @@ pub(in crate::backend) fn guest_spec(backend: &dyn Backend, lowering: &Lowering<
         purpose: _,
         model_credentials: _,
         provider_tools: _,
+        redact: _,
         used_outside: _,
         // Compiled into arguments, mounts, files and variables, or only shown.
         format: _,

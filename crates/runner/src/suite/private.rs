@@ -1,0 +1,33 @@
+//! Which `.env` files a trial may use: none that the agent gets, and none of the suite by itself.
+
+use super::load::{NamedFiles, Trial};
+use super::scope::really;
+use super::trial::TrialError;
+use crate::environment::HostEnvironment;
+use crate::plan::planned::PlanningError;
+use belljar_contract::AbsPath;
+
+impl Trial {
+    /// The environment with the values that the trial may use. The `.env` of the working directory is left out if it
+    /// belongs to the suite, whose author may be a stranger.
+    ///
+    /// # Errors
+    /// If another file lies in something that is staged.
+    pub(super) fn environment(&self, environment: &HostEnvironment) -> Result<HostEnvironment, TrialError> {
+        let staged = self.staged_sources();
+        let of_the_suite = |path: &AbsPath| {
+            self.scope.holds_real(path) || staged.iter().any(|source| path.is_within(source))
+        };
+        let private = environment.private.without_beside(of_the_suite);
+        private.outside(staged.iter()).map_err(|inside| Box::new(PlanningError::from(inside)))?;
+        Ok(HostEnvironment { private, ..environment.clone() })
+    }
+
+    /// Everything that is copied for the agent, links resolved.
+    fn staged_sources(&self) -> Vec<AbsPath> {
+        let NamedFiles { directories, projects, uploads, skills, plugins, servers: _ } = &self.found;
+        let given = directories.iter().map(|(path, _)| path).chain(projects.iter().map(|(_, path)| path));
+        let library = skills.iter().chain(plugins).map(|(_, path)| path);
+        given.chain(uploads).chain(library).map(really).collect()
+    }
+}

@@ -25,12 +25,13 @@ pub(crate) mod stage;
 mod stage_copy;
 mod subject;
 mod trial;
+pub(crate) mod unsealed;
 
 pub use crate::git::Untracked;
 use crate::launch::{CommandOutcome, LaunchFacts, Model, RunRequest, RunSubject, ScenarioUsed, Stdio, run};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planned::Planned;
-use crate::plan::planner::Planner;
+use crate::plan::planner::{PlannedStage, Planner, StageHolds};
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders, ExternalDecider};
 use crate::store::names::fresh_run_id;
 use crate::tape::{RecordedAnswers, TapeFacts, tree};
@@ -68,7 +69,7 @@ pub use schedule::{
 };
 pub(crate) use scope::really;
 pub use scope::{Permit, Scope};
-pub(crate) use stage::library_digest;
+pub(crate) use stage::{library_digest, staging};
 pub use stage::{DirectoryAccess, OUTPUTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
 use trial::own_failure;
@@ -89,8 +90,15 @@ impl Trial {
             let list: Vec<String> = wishes.list().iter().map(ToString::to_string).collect();
             return Err(TrialError::NotAgreed { suite: wishes.suite, wishes: list.join("; ") });
         }
+        let backend = sandbox.backend.map_or_else(|| self.backend(), Ok)?;
         let mut stage = match conversation {
-            Conversation::Fresh => Stage::new(&environment.state, &fresh_run_id())?,
+            Conversation::Fresh if backend.isolates() => {
+                Stage::new(&staging(&environment.state), &fresh_run_id())?
+            }
+            Conversation::Fresh => unsealed::stage(environment)?,
+            Conversation::Named(_) | Conversation::Resumed(_) if !backend.isolates() => {
+                return Err(unsealed::not_resumed());
+            }
             Conversation::Named(name) | Conversation::Resumed(name) => {
                 Stage::lasting(&environment.state, &name.uuid())?
             }
@@ -126,15 +134,17 @@ impl Trial {
         let (skills, plugins) =
             (library("skills", &self.found.skills)?, library("plugins", &self.found.plugins)?);
         let staged = Staged {
+            // Without a sandbox nothing is read-only; the open needs say so.
             read_only: stage
                 .read_only
                 .iter()
+                .filter(|_| backend.isolates())
                 .map(|name| (stage.workspace().child(name), name.clone()))
                 .collect(),
             skills,
             plugins,
             mcp: self.found.servers.clone(),
-            backend: Some(sandbox.backend.map_or_else(|| self.backend(), Ok)?),
+            backend: Some(backend),
             image: sandbox.image.clone(),
             home: match conversation {
                 Conversation::Fresh => None,
@@ -145,9 +155,10 @@ impl Trial {
         };
         stage.left_out = left_out;
         let text = agent_under_test(&self.scenario, &self.session, &staged)?;
-        let planned =
-            Planner::plan_stage(environment, (stage.path(), stage.workspace()), text).map_err(Box::new)?;
-        Ok((stage, planned))
+        let holds = if backend.isolates() { StageHolds::Copies } else { StageHolds::Everything };
+        let (path, workspace) = (stage.path().clone(), stage.workspace().clone());
+        let planned = Planner::plan_stage(environment, PlannedStage { path, workspace, holds }, text);
+        Ok((stage, planned.map_err(Box::new)?))
     }
 
     /// The backend for the scenario's tier. `container` is what the format calls a sandbox without a network of its own

@@ -88,8 +88,9 @@ fn stand_in(mount: &Mount, lowering: &Lowering<'_>) -> Result<Vec<Made>, Unmet> 
         | MountSource::Image
         | MountSource::SyntheticEtc
         | MountSource::Proc
-        | MountSource::Devices
-        | MountSource::Temporary => Vec::new(),
+        | MountSource::Devices => Vec::new(),
+        MountSource::Temporary if own => vec![Made::Directory(target.clone())],
+        MountSource::Temporary => Vec::new(),
         MountSource::AgentProgram => match (&machine.agent, workload) {
             (Some(agent), Workload::Agent(_)) => vec![Made::Link { at: target.clone(), to: agent.clone() }],
             (Some(_) | None, Workload::Agent(_) | Workload::Command(_)) => Vec::new(),

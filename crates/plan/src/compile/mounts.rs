@@ -250,9 +250,7 @@ fn skeleton(inside: &Inside, system: System) -> Vec<Mount> {
 
 /// What is made without a sandbox. The rest of the machine is visible as it is, and is not listed.
 fn unsealed(inside: &Inside) -> Vec<Mount> {
-    let made = |target: &AbsPath, why: &str| {
-        mount(target, MountSource::Temporary, Access::ReadWrite, why)
-    };
+    let made = |target: &AbsPath, why: &str| mount(target, MountSource::Temporary, Access::ReadWrite, why);
     let temporary = inside.temporary.iter().map(|path| made(path, "temporary files, gone after the run"));
     std::iter::once(made(&inside.home, "the agent's home, empty at every start")).chain(temporary).collect()
 }

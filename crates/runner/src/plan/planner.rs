@@ -203,6 +203,7 @@ impl Planner {
         Ok(Planned {
             entering: entering(&compiled.plan, &shared_files, &self.environment),
             shared_files,
+            open: belljar_sandbox::open_needs(&compiled.plan),
             defaults: belljar_sandbox::default_limits(&compiled.plan, Capacity::here()),
             credential_found: model.and_then(|model| first_place(model, &self.environment)),
             upstream: model.and_then(|model| upstream_shown(model, &self.environment)),

@@ -37,7 +37,7 @@ use crate::store::names::fresh_run_id;
 use crate::tape::{RecordedAnswers, TapeFacts, tree};
 use belljar_contract::{
     AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, MountSource, OsText, Plan, RunVerb,
-    SessionTuning, Workload,
+    SandboxChoice, SessionTuning, Workload,
 };
 use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_plan::Fidelity;
@@ -69,8 +69,8 @@ pub use schedule::{
 };
 pub(crate) use scope::really;
 pub use scope::{Permit, Scope};
-pub(crate) use stage::{library_digest, staging};
 pub use stage::{DirectoryAccess, OUTPUTS, Stage, StageError, UPLOADS};
+pub(crate) use stage::{library_digest, staging};
 pub use subject::{Subject, load_subject};
 use trial::own_failure;
 pub use trial::{
@@ -90,7 +90,7 @@ impl Trial {
             let list: Vec<String> = wishes.list().iter().map(ToString::to_string).collect();
             return Err(TrialError::NotAgreed { suite: wishes.suite, wishes: list.join("; ") });
         }
-        let backend = sandbox.backend.map_or_else(|| self.backend(), Ok)?;
+        let backend = self.backend(sandbox)?;
         let mut stage = match conversation {
             Conversation::Fresh if backend.isolates() => {
                 Stage::new(&staging(&environment.state), &fresh_run_id())?
@@ -161,10 +161,13 @@ impl Trial {
         Ok((stage, planned.map_err(Box::new)?))
     }
 
-    /// The backend for the scenario's tier. `container` is what the format calls a sandbox without a network of its own
+    /// The backend that the command line asks for, or that of the scenario's tier. `container` is what the format calls a sandbox without a network of its own
     /// and with its own file tree, which bubblewrap is. At `hostloop` and `cowork` other tools run parts of the agent
     /// outside; here all of it is inside, which is stricter.
-    fn backend(&self) -> Result<BackendKind, TrialError> {
+    fn backend(&self, asked: &SandboxChoice) -> Result<BackendKind, TrialError> {
+        if let Some(backend) = asked.backend {
+            return Ok(backend);
+        }
         match self.scenario.fidelity {
             None | Some(Fidelity::Container | Fidelity::Hostloop | Fidelity::Cowork) => {
                 Ok(BackendKind::Bwrap)
@@ -208,6 +211,7 @@ impl Trial {
             watch,
         } = request;
         let planning = Planning { environment, sandbox: &sandbox, conversation: &conversation, consent };
+        unsealed::check(self.backend(&sandbox)?, &model, &taping)?;
         let (stage, planned) = self.planned(&planning)?;
         let plan = &planned.compiled.plan;
         let version = planned.program_found.as_ref().filter(|path| !environment.is_of_the_project(path));

@@ -4,11 +4,13 @@
 //! directories are empty. Without one the stage lies outside the user's home, and a directory above it that holds such a
 //! file is refused.
 
-use super::stage::{Stage, StageError};
+use super::stage::Stage;
 use super::trial::TrialError;
 use crate::environment::HostEnvironment;
+use crate::launch::Model;
 use crate::store::names::fresh_run_id;
-use belljar_contract::AbsPath;
+use crate::tape::Taping;
+use belljar_contract::{AbsPath, BackendKind};
 use belljar_session::Harnesses;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -45,6 +47,25 @@ pub(super) fn stage(environment: &HostEnvironment) -> Result<Stage, TrialError> 
         )));
     }
     Ok(Stage::new(&staging, &fresh_run_id())?)
+}
+
+/// Refuses what cannot be honest without a sandbox.
+pub(super) fn check(backend: BackendKind, model: &Model, taping: &Taping) -> Result<(), TrialError> {
+    if backend.isolates() {
+        return Ok(());
+    }
+    let refused = |why: &str| Err(TrialError::Unsupported(format!("{why}; use `--backend bwrap`")));
+    match (model, taping) {
+        (Model::Replay(_), _) => refused(
+            "a replay without a sandbox cannot keep the agent off the network, and the recorded requests name the \
+             paths of a sandbox",
+        ),
+        (_, Taping::On(_)) => refused(
+            "without a sandbox the requests hold paths of this machine that differ in every run, so that no replay \
+             could match a tape of them",
+        ),
+        (Model::Absent | Model::Live | Model::Script(_), Taping::Off) => Ok(()),
+    }
 }
 
 /// Why a conversation without a sandbox cannot be continued.

@@ -12,7 +12,7 @@ pub(super) const KEYS: &[Key] = &[RedundantMax::KEY];
 check! {
     /// At most this many calls repeat an earlier one: the same tool with the same input, whatever the order of its
     /// members. Needs the whole conversation.
-    RedundantMax(Tools, "max_redundant_tool_calls"): Count
+    RedundantMax(Tools, "max_redundant_tool_calls", NotNeeded): Count
 }
 
 impl Check for RedundantMax {

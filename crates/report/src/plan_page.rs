@@ -132,9 +132,11 @@ fn sees(out: &mut Page<'_>, plan: &Plan) {
         false => "Is given, beside everything of this machine that you can see",
     });
     for Mount { target, source, access, why } in &plan.mounts {
-        let access = match access {
-            Access::ReadOnly => "ro",
-            Access::ReadWrite => "rw",
+        let access = match (access, plan.backend.isolates()) {
+            (Access::ReadOnly, true) => "ro",
+            // Nothing is read-only without a sandbox; a copy keeps its source.
+            (Access::ReadOnly, false) => "copy",
+            (Access::ReadWrite, _) => "rw",
         };
         let from = match source {
             MountSource::Host(path) if path != target => format!(" (from {})", out.path(path)),

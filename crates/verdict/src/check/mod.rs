@@ -118,12 +118,13 @@ impl Isolation {
     pub(crate) const fn missing(self, found: Outcome) -> Option<&'static str> {
         match (self, found) {
             (Self::ForPass(why), Outcome::Pass)
-            | (Self::ForFail(why), Outcome::Fail)
+            // Unknown, because what is not in the record may have happened.
+            | (Self::ForFail(why), Outcome::Fail | Outcome::Unknown)
             | (Self::Needed(why), Outcome::Pass | Outcome::Fail | Outcome::Unknown | Outcome::Waived) => {
                 Some(why)
             }
             (Self::ForPass(_), Outcome::Fail | Outcome::Unknown | Outcome::Waived)
-            | (Self::ForFail(_), Outcome::Pass | Outcome::Unknown | Outcome::Waived)
+            | (Self::ForFail(_), Outcome::Pass | Outcome::Waived)
             | (Self::NotNeeded, _) => None,
         }
     }

@@ -167,6 +167,7 @@ fn named_by(profile: &HarnessProfile) -> BTreeSet<String> {
         model: ModelAccess { credentials, login_program, base_url, output_tokens },
         version_member,
         instructions_file,
+        read_above,
         settings_file,
         project_settings,
         settings_commands,
@@ -204,6 +205,7 @@ fn named_by(profile: &HarnessProfile) -> BTreeSet<String> {
     ];
     for list in [
         shared_state,
+        read_above,
         project_settings,
         settings_commands,
         one_message,

@@ -26,6 +26,7 @@ mod forged_tapes;
 mod guard;
 mod guide;
 mod help;
+mod host_tier;
 mod hostile;
 mod in_use;
 mod inputs;

@@ -31,7 +31,10 @@ const DIFFERENT: &[(&str, &str)] = &[
         "fidelity: hostloop",
         "`bwrap`: the whole agent is inside, not only its shell; background tasks are off",
     ),
-    ("fidelity: protocol", "the backend `host`, which isolates nothing and needs your agreement"),
+    (
+        "fidelity: protocol",
+        "the backend `host`, which isolates nothing and needs your agreement; checks that need isolation are unknown",
+    ),
     ("account_name", "taken with a warning: there is no account"),
     ("trusted_folders", "taken with a warning: no directory is trusted"),
     ("auto_mount_folders", "taken with a warning: no directory appears without being listed"),
@@ -47,6 +50,7 @@ const DIFFERENT: &[(&str, &str)] = &[
         "judged again on replay from the recorded answer; a judge that fails makes it unknown; `votes` is a key of belljar",
     ),
     ("max_peak_rss_bytes", "counts the whole sandbox"),
+    ("allow_without_isolation", "a key of belljar"),
 ];
 
 /// Values that have a row of their own.

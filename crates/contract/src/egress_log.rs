@@ -10,11 +10,38 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
 /// Version of the stored form of [`EgressRow`]. Readers refuse a larger one.
-pub const EGRESS_LOG_FORMAT: u32 = 1;
+pub const EGRESS_LOG_FORMAT: u32 = 2;
 
 /// The reason in the log and in the answer to the client when a replay does not dial an allowed destination.
 pub const EGRESS_NOT_DIALLED: &str =
     "the rules allow it, but a replay opens no network; `belljar replay --network` does";
+
+/// Whether the decisions of a log were enforced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Enforcement {
+    /// The proxy was the only way out.
+    #[default]
+    Enforced,
+    /// There was no sandbox: a program could connect without the proxy, and such a connection is not in the log.
+    NotEnforced,
+}
+
+impl Enforcement {
+    /// The first version of the log that can say it.
+    #[must_use]
+    pub const fn format(self) -> u32 {
+        match self {
+            Self::Enforced => 1,
+            Self::NotEnforced => 2,
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    const fn is_enforced(&self) -> bool {
+        matches!(self, Self::Enforced)
+    }
+}
 
 /// How a request reached the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,7 +177,7 @@ pub struct EgressEnd {
 pub enum EgressRow {
     /// The first row: the proxy was running before the agent started.
     Opened {
-        /// [`EGRESS_LOG_FORMAT`].
+        /// At most [`EGRESS_LOG_FORMAT`].
         format: u32,
         run: RunId,
         /// Milliseconds since 1970; all other times are relative to it.
@@ -159,6 +186,8 @@ pub enum EgressRow {
         policy: Digest,
         /// The addresses inside the sandbox that the proxy listened on.
         listeners: Vec<String>,
+        #[serde(default, skip_serializing_if = "Enforcement::is_enforced")]
+        enforcement: Enforcement,
     },
     /// A decision, written before the first byte is forwarded.
     Decided {
@@ -166,6 +195,8 @@ pub enum EgressRow {
         seq: u64,
         at_ms: u64,
         decision: EgressDecision,
+        #[serde(default, skip_serializing_if = "Enforcement::is_enforced")]
+        enforcement: Enforcement,
     },
     /// The end of an allowed request.
     Finished {
@@ -234,6 +265,9 @@ impl EgressChain {
 pub enum EgressLogState {
     /// From its first row to its last, so a request that is not in it did not happen.
     Complete,
+    /// From its first row to its last, of a run without a sandbox: every decision is in it, and connections that did not
+    /// use the proxy are not.
+    Unenforced,
     /// The log is missing, so nothing is known about egress.
     Absent,
     /// The log starts correctly and stops early, so later traffic is not known.
@@ -254,6 +288,9 @@ impl EgressLogState {
     pub fn describe(&self) -> String {
         match self {
             Self::Complete => "the egress log is complete".to_owned(),
+            Self::Unenforced => {
+                "not enforced: connections that did not use the proxy are not in the egress log".to_owned()
+            }
             Self::Absent => "the egress log is missing".to_owned(),
             Self::Truncated => "the egress log stops before its end".to_owned(),
             Self::Edited { line, fault: EgressLogFault::Head } => format!(
@@ -329,7 +366,13 @@ impl LogReader {
         if !self.closed || head.is_some_and(|head| self.chain.head() != Some(head)) {
             return cut(line, head);
         }
-        EgressLogState::Complete
+        let unenforced = |row: &EgressRow| match row {
+            EgressRow::Opened { enforcement, .. } | EgressRow::Decided { enforcement, .. } => {
+                *enforcement == Enforcement::NotEnforced
+            }
+            EgressRow::Finished { .. } | EgressRow::Closed { .. } => false,
+        };
+        if self.rows.iter().any(unenforced) { EgressLogState::Unenforced } else { EgressLogState::Complete }
     }
 
     fn take(&mut self, line: &str) -> Result<(), Stop> {

@@ -44,10 +44,16 @@ fn rows() -> Vec<EgressRow> {
             opened_at_ms: 1,
             policy: Digest::of(b"rules"),
             listeners: vec!["127.0.0.1:3128".to_owned()],
+            enforcement: Enforcement::Enforced,
         },
-        EgressRow::Decided { seq: 1, at_ms: 5, decision: allowed },
-        EgressRow::Decided { seq: 2, at_ms: 6, decision: decision(refused) },
-        EgressRow::Decided { seq: 3, at_ms: 6, decision: within },
+        EgressRow::Decided { seq: 1, at_ms: 5, decision: allowed, enforcement: Enforcement::Enforced },
+        EgressRow::Decided {
+            seq: 2,
+            at_ms: 6,
+            decision: decision(refused),
+            enforcement: Enforcement::Enforced,
+        },
+        EgressRow::Decided { seq: 3, at_ms: 6, decision: within, enforcement: Enforcement::Enforced },
         EgressRow::Finished { seq: 1, at_ms: 17, end },
         EgressRow::Closed { at_ms: 20, allowed: 2, denied: 1 },
     ]
@@ -77,6 +83,26 @@ fn a_written_log_is_read_back() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(Digest::parse(line["chain"].as_str().unwrap()).is_some(), "every line is one JSON object");
     }
+}
+
+/// A version that cannot say it does not take such a log for one of its own.
+#[test]
+fn a_log_that_is_not_enforced_is_never_complete() {
+    let mut rows = self::rows();
+    for row in &mut rows {
+        if let EgressRow::Opened { enforcement, format, .. } = row {
+            (*enforcement, *format) = (Enforcement::NotEnforced, Enforcement::NotEnforced.format());
+        } else if let EgressRow::Decided { enforcement, .. } = row {
+            *enforcement = Enforcement::NotEnforced;
+        }
+    }
+    let (text, chain) = write(&rows);
+    let reading = read_egress_log(&text, chain.head());
+    assert_eq!(reading, EgressLogReading { rows, state: EgressLogState::Unenforced });
+    assert_eq!(text.matches("\"enforcement\":\"not_enforced\"").count(), 4, "the opening and each decision");
+    assert!(reading.state.describe().contains("did not use the proxy"));
+    assert!(!write(&self::rows()).0.contains("enforcement"), "other logs are as they were");
+    assert_eq!((Enforcement::Enforced.format(), Enforcement::NotEnforced.format()), (1, EGRESS_LOG_FORMAT));
 }
 
 #[test]
@@ -151,8 +177,8 @@ fn a_new_chain_over_inconsistent_rows_is_detected() {
 
 #[test]
 fn a_newer_log_is_refused_by_its_version_and_an_invalid_row_by_its_line() {
-    let (text, _) = EgressChain::START.line(r#"{"kind":"begun","format":2}"#);
-    assert_eq!(state(&text), EgressLogState::Newer { format: 2 });
+    let (text, _) = EgressChain::START.line(r#"{"kind":"begun","format":3}"#);
+    assert_eq!(state(&text), EgressLogState::Newer { format: 3 });
     let (opened, chain) = write(&rows()[..1]);
     let (line, _) = chain.line(r#"{"kind":"decided","seq":1,"at_ms":0,"more":1}"#);
     assert_eq!(state(&(opened + &line)), edited(2, EgressLogFault::Row));

@@ -10,7 +10,7 @@
 
 use crate::{
     AbsPath, AgentName, BackendKind, ClaimAnswer, ConversationEnd, Digest, GuestAct, GuestEnd, GuestLandlock,
-    JudgeUsage, Observation, OsText, Purpose, RunId, RunName, RunStatus,
+    JudgeUsage, Observation, OpenNeed, OsText, Purpose, RunId, RunName, RunStatus,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -39,6 +39,10 @@ pub enum Event {
     Sealed {
         /// What Landlock enforced in addition.
         landlock: GuestLandlock,
+    },
+    /// The run has no sandbox; nothing enforces these needs.
+    Unsealed {
+        open: Vec<OpenNeed>,
     },
     /// A signal to belljar ended the run.
     Interrupted {

@@ -28,6 +28,8 @@ pub struct Evidence {
     pub duration_ms: Option<u64>,
     /// The limit that ended the run, if one did.
     pub stopped_by: Option<LimitKind>,
+    /// Whether the run had a sandbox. Checks that rest on one are unknown without it.
+    pub isolation: RunIsolation,
     /// A model's judgements of claims that no rule can check.
     pub claims: Vec<ClaimAnswer>,
     /// Whether a result counts in the workspace or only when it is handed over.
@@ -42,6 +44,14 @@ pub struct Seen {
     /// Milliseconds since the start of the run.
     pub offset_ms: u64,
     pub what: Observation,
+}
+
+/// Whether a run had a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunIsolation {
+    Sealed,
+    /// It ran as a process of the user, with the backend `host`.
+    Missing,
 }
 
 /// Whether evidence is complete.

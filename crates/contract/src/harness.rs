@@ -172,6 +172,8 @@ pub struct HarnessProfile {
     /// The file with instructions that the agent reads in a project, in the directories above it, and in its own
     /// directory.
     pub instructions_file: String,
+    /// Files and directories that the agent reads in every directory above its working directory.
+    pub read_above: Vec<String>,
     /// The file with settings, in the agent's own directory and in plugins.
     pub settings_file: String,
     /// Settings in a project that may name programs.

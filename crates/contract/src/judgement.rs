@@ -11,6 +11,8 @@ pub enum Outcome {
     Fail,
     /// The evidence is not sufficient. The run does not pass.
     Unknown,
+    /// The evidence cannot be sufficient without a sandbox, and the scenario accepts that. It does not count.
+    Waived,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

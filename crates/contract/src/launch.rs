@@ -4,10 +4,10 @@ use crate::{
     AbsPath, Access, BackendKind, Container, DefaultLimit, FileContent, GuestBounds, GuestSpec, Limits,
     OsText, Plan, Purpose, WorkspaceMode,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// An isolation property that a plan requires. A backend enforces it with a named control or refuses the launch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Need {
     /// Only the files that the plan lists are visible.
@@ -157,6 +157,21 @@ pub struct Unmet {
     pub why: String,
     /// How to make it enforceable.
     pub fix: String,
+}
+
+/// A need that nothing enforced during a run without a sandbox, as its record says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenNeed {
+    pub need: Need,
+    /// What the command can do.
+    pub why: String,
+}
+
+impl From<&Unmet> for OpenNeed {
+    fn from(Unmet { need, why, fix: _ }: &Unmet) -> Self {
+        Self { need: *need, why: why.clone() }
+    }
 }
 
 /// One argument of the program that builds the sandbox.

@@ -70,7 +70,8 @@ pub use digest::Digest;
 pub use egress::{AddressClass, Admission, Denial, DenialReason, EgressPolicy};
 pub use egress_log::{
     EGRESS_LOG_FORMAT, EGRESS_NOT_DIALLED, EgressChain, EgressDecision, EgressEnd, EgressLogFault,
-    EgressLogReading, EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, read_egress_log,
+    EgressLogReading, EgressLogState, EgressRefusal, EgressRow, EgressVerdict, EgressWay, Enforcement,
+    read_egress_log,
 };
 pub use ending::{ConversationEnd, ConversationFailure, Deadline};
 pub use entering::{COMMON_BELOW, Entering, SHARED_FILE_MAX, is_plain, not_redacted};
@@ -78,7 +79,7 @@ pub use envelope::{ENVELOPE_FORMAT, Envelope};
 pub use event::{EVENT_FORMAT, Event, EventRecord, HeldAnswer, LimitKind, Logged};
 pub use evidence::{
     Claim, ClaimAnswer, ClaimScope, ClaimStand, ClaimVote, Delivery, Evidence, FileKind, FileSeen, FilesSeen,
-    Gate, JudgeUsage, Lane, ModelEvidence, Seen, Whole,
+    Gate, JudgeUsage, Lane, ModelEvidence, RunIsolation, Seen, Whole,
 };
 pub use exit::ExitCode;
 pub use finding::{Danger, FINDINGS_FORMAT, Finding, Findings, FoundAs, HeldBack};
@@ -110,7 +111,9 @@ pub use harness::{
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
 pub use image::{ImageName, ImageNameError};
 pub use judgement::{CheckResult, Conclusion, EvidenceNote, Judgement, Outcome, Signal, SignalWeight};
-pub use launch::{BindSource, Control, Launch, LaunchArgument, Made, Need, RootPart, Unmet, Workload};
+pub use launch::{
+    BindSource, Control, Launch, LaunchArgument, Made, Need, OpenNeed, RootPart, Unmet, Workload,
+};
 pub use limits::{DEFAULT_PIDS, DefaultLimit, Limits, ReachedLimit, SCENARIO_TIME, UNATTENDED_TIME};
 pub use model_access::{CredentialPlace, LoginFile, ModelAccess};
 pub use model_forms::{input_digest, input_digests, input_forms, text_digest, without_reminders};

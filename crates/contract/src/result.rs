@@ -1,7 +1,7 @@
 //! The result of a scenario, as `--json` prints it and as a suite reads it from its workers.
 
 use crate::{
-    AbsPath, CheckResult, Conclusion, DecisionMade, Digest, ExitCode, JudgeUsage, Metrics, Outcome,
+    AbsPath, CheckResult, Conclusion, DecisionMade, Digest, ExitCode, JudgeUsage, Metrics, OpenNeed, Outcome,
     ReachedLimit, Signal, SignalWeight, ToolCount,
 };
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,9 @@ pub struct ScenarioResult {
     /// The backend, and the tier of the scenario if that has another name, as in `bwrap for container`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
+    /// What nothing enforced, for a run without a sandbox.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_isolated: Vec<OpenNeed>,
     pub plan: Option<Digest>,
     /// The directory of the run.
     pub directory: Option<AbsPath>,
@@ -97,6 +100,7 @@ impl ScenarioResult {
             metrics: None,
             judge: None,
             tier: None,
+            not_isolated: Vec::new(),
             plan: None,
             directory: None,
             denied: Vec::new(),
@@ -110,7 +114,10 @@ impl ScenarioResult {
     }
 
     pub fn unmet_checks(&self) -> impl Iterator<Item = &CheckResult> {
-        self.checks.iter().filter(|check| check.outcome != Outcome::Pass)
+        self.checks.iter().filter(|check| match check.outcome {
+            Outcome::Fail | Outcome::Unknown => true,
+            Outcome::Pass | Outcome::Waived => false,
+        })
     }
 
     /// Signals that prevent the run from passing.

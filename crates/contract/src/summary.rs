@@ -1,6 +1,6 @@
 //! What a run was and what came of it, as `summary.json` in its directory says.
 
-use crate::{AgentName, CheckResult, Conclusion, Digest, RunId, RunStatus, Signal};
+use crate::{AgentName, CheckResult, Conclusion, Digest, OpenNeed, RunId, RunStatus, Signal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -83,6 +83,9 @@ pub struct RunSummary {
     pub digests: RunDigests,
     /// `None` for a run that is not judged, or was not started.
     pub verdict: Option<RunVerdict>,
+    /// What nothing enforced, for a run without a sandbox.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_isolated: Vec<OpenNeed>,
     /// What the members below are taken from.
     pub conversation: ConversationSource,
     pub decisions: Vec<DecisionMade>,

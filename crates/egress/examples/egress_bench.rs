@@ -161,6 +161,7 @@ fn proxy(roots: &str, authority: &str, log: &str, plain: &str, tls: &str) {
         opened_at_ms: 0,
         policy: policy.digest(),
         listeners: Vec::new(),
+        enforcement: belljar_contract::Enforcement::Enforced,
         limit: 1 << 30,
     };
     let log = EgressLog::open(fs::File::create(log).unwrap(), opening, Arc::new(str::to_owned)).unwrap();

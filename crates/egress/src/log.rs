@@ -4,8 +4,8 @@
 //! every later decision fails, so that nothing leaves unlogged. Such a log has no last row, which marks it as incomplete.
 
 use belljar_contract::{
-    Digest, EGRESS_LOG_FORMAT, EgressChain, EgressDecision, EgressEnd, EgressRefusal, EgressRow,
-    EgressVerdict, RunId,
+    Digest, EgressChain, EgressDecision, EgressEnd, EgressRefusal, EgressRow, EgressVerdict, Enforcement,
+    RunId,
 };
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,8 @@ pub struct LogOpening {
     pub policy: Digest,
     /// Addresses inside the sandbox that the services listen on.
     pub listeners: Vec<String>,
+    /// Whether programs can connect without the services that write here.
+    pub enforcement: Enforcement,
     /// Limit in bytes. Processes in the sandbox can cause any number of rows, and must not be able to fill the disk.
     pub limit: u64,
 }
@@ -55,6 +57,7 @@ pub struct LogSummary {
 pub struct EgressLog {
     began: Instant,
     redact: RedactFn,
+    enforcement: Enforcement,
     state: Mutex<LogState>,
 }
 
@@ -78,7 +81,7 @@ impl EgressLog {
         opening: LogOpening,
         redact: RedactFn,
     ) -> Result<Arc<Self>, LogError> {
-        let LogOpening { run, opened_at_ms, policy, listeners, limit } = opening;
+        let LogOpening { run, opened_at_ms, policy, listeners, enforcement, limit } = opening;
         let mut state = LogState {
             sink: Box::new(sink),
             chain: EgressChain::START,
@@ -89,13 +92,14 @@ impl EgressLog {
             failure: None,
         };
         state.write(&EgressRow::Opened {
-            format: EGRESS_LOG_FORMAT,
+            format: enforcement.format(),
             run,
             opened_at_ms,
             policy,
             listeners,
+            enforcement,
         })?;
-        Ok(Arc::new(Self { began: Instant::now(), redact, state: Mutex::new(state) }))
+        Ok(Arc::new(Self { began: Instant::now(), redact, enforcement, state: Mutex::new(state) }))
     }
 
     /// Logs a decision and returns its number. When it returns, the kernel has the row.
@@ -108,7 +112,7 @@ impl EgressLog {
         let mut state = self.state();
         let allowed = u64::from(decision.verdict == EgressVerdict::Allowed);
         let seq = state.allowed + state.denied + 1;
-        state.write(&EgressRow::Decided { seq, at_ms, decision })?;
+        state.write(&EgressRow::Decided { seq, at_ms, decision, enforcement: self.enforcement })?;
         state.allowed += allowed;
         state.denied += 1 - allowed;
         Ok(seq)

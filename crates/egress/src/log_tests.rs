@@ -40,6 +40,7 @@ fn opening(limit: u64) -> LogOpening {
         opened_at_ms: 1,
         policy: Digest::of(b""),
         listeners: vec!["127.0.0.1:3128".to_owned()],
+        enforcement: Enforcement::Enforced,
         limit,
     }
 }

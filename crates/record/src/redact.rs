@@ -44,7 +44,7 @@ pub(crate) fn redact_text(text: &mut String, redact: &Redact) {
 }
 
 /// Members of events whose values are belljar's own words.
-const OWN_WORDS: [&str; 5] = ["kind", "act", "answer", "limit", "backend"];
+const OWN_WORDS: [&str; 6] = ["kind", "act", "answer", "limit", "backend", "open"];
 
 /// Redacts the members of an event. Their names are belljar's own. A path stays absolute, because an event with another
 /// one cannot be read and would be lost.

@@ -47,6 +47,8 @@ fn redact_summary(summary: &mut RunSummary, redact: &Redact) {
         scenario,
         digests: RunDigests { plan: _, scenario: _, skills, plugins },
         verdict,
+        // belljar's own words.
+        not_isolated: _,
         conversation: _,
         decisions,
         final_message,

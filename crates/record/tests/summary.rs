@@ -47,6 +47,10 @@ fn summary(text: &str) -> RunSummary {
             }],
             signals: vec![Signal { code: "stalled".to_owned(), weight: SignalWeight::Warn, message: text() }],
         }),
+        not_isolated: vec![belljar_contract::OpenNeed {
+            need: belljar_contract::Need::Files,
+            why: "every file of yours can be read".to_owned(),
+        }],
         conversation: ConversationSource::Frames,
         decisions: vec![DecisionMade {
             about: text(),

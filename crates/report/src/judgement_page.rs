@@ -37,6 +37,7 @@ fn check_lines(check: &CheckResult, shown: Shown, style: Style) -> String {
         Outcome::Pass => ("ok", style.added(&format!("ok {}", visible(&check.check)))),
         Outcome::Fail => ("x", style.removed(&format!("x  {}", visible(&check.check)))),
         Outcome::Unknown => ("?", style.warn(&format!("?  {}", visible(&check.check)))),
+        Outcome::Waived => ("-", style.warn(&format!("-  {}", visible(&check.check)))),
     };
     let mut out = format!("  {line}\n");
     if mark != "ok" || shown == Shown::Everything {

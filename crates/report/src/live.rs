@@ -1,6 +1,6 @@
 //! A conversation in progress, with a few lines for each event.
 
-use crate::Style;
+use crate::{Style, render_open};
 use belljar_contract::{
     Event, LimitKind, Observation, ProtocolFlaw, SkillWay, Speaker, visible, visible_lines,
 };
@@ -33,6 +33,8 @@ pub fn live_text(event: &Event, detail: Detail, style: Style) -> Option<String> 
             let failure = end.failure.as_ref()?;
             Some(format!("{}\n", style.removed(&visible(&failure.to_string()))))
         }
+        // Said however little else is.
+        Event::Unsealed { open } => Some(render_open(open, style)),
         Event::Interrupted { .. } => Some(format!("{}\n", style.warn("interrupted"))),
         Event::RunStarted { .. }
         | Event::Sealed { .. }

@@ -1,11 +1,11 @@
 //! What the backend `host` does not isolate, in one compact block.
 
 use crate::Style;
-use belljar_contract::{Unmet, visible};
+use belljar_contract::{OpenNeed, visible};
 
 /// The block; empty if everything is isolated.
 #[must_use]
-pub fn render_open(open: &[Unmet], style: Style) -> String {
+pub fn render_open(open: &[OpenNeed], style: Style) -> String {
     if open.is_empty() {
         return String::new();
     }
@@ -17,6 +17,6 @@ pub fn render_open(open: &[Unmet], style: Style) -> String {
     out
 }
 
-fn word(unmet: &Unmet) -> String {
+fn word(unmet: &OpenNeed) -> String {
     serde_json::json!(unmet.need).as_str().unwrap_or_default().replace('-', " ")
 }

@@ -1,9 +1,10 @@
 //! A plan on one page: what the agent sees and can reach, which secrets it gets, what persists, what is refused.
 
-use crate::Style;
+use crate::{Style, render_open};
 use belljar_contract::{
     AbsPath, Access, Credential, CredentialPart, DefaultLimit, Entering, EnvEntry, EnvGiver, HomeMode,
-    Limits, Mount, MountSource, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode, visible, visible_name,
+    Limits, Mount, MountSource, OpenNeed, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode, visible,
+    visible_name,
 };
 
 /// The inputs of the page besides the plan.
@@ -19,6 +20,8 @@ pub struct PlanPage<'a> {
     pub entering: &'a [Entering],
     /// Limits that apply by default.
     pub defaults: &'a [DefaultLimit],
+    /// What nothing enforces, without a sandbox.
+    pub open: &'a [OpenNeed],
     /// The user's home directory, to shorten paths.
     pub home: &'a AbsPath,
     /// What the user should do before a run, such as agreeing to a project's manifest.
@@ -30,6 +33,9 @@ pub fn render_plan(page: &PlanPage<'_>, style: Style) -> String {
     let plan = page.plan;
     let mut out = Page { style, home: page.home, text: String::new(), rows: Vec::new() };
     head(&mut out, plan);
+    if !page.open.is_empty() {
+        out.text.push_str(&format!("\n{}", render_open(page.open, style)));
+    }
     sees(&mut out, plan);
     reaches(&mut out, page);
     secrets(&mut out, page);
@@ -37,7 +43,9 @@ pub fn render_plan(page: &PlanPage<'_>, style: Style) -> String {
     used_outside(&mut out, plan);
     keeps(&mut out, plan);
     limits(&mut out, &plan.limits, page.defaults);
-    out.section("Refused");
+    if !plan.refused.is_empty() {
+        out.section("Refused");
+    }
     for refusal in &plan.refused {
         out.row([&refusal.what, &refusal.why]);
     }
@@ -119,19 +127,27 @@ fn head(out: &mut Page<'_>, plan: &Plan) {
 }
 
 fn sees(out: &mut Page<'_>, plan: &Plan) {
-    out.section("Sees, in mount order");
+    out.section(match plan.backend.isolates() {
+        true => "Sees, in mount order",
+        false => "Is given, beside everything of this machine that you can see",
+    });
     for Mount { target, source, access, why } in &plan.mounts {
-        let access = match access {
-            Access::ReadOnly => "ro",
-            Access::ReadWrite => "rw",
+        let access = match (access, plan.backend.isolates()) {
+            (Access::ReadOnly, true) => "ro",
+            // Nothing is read-only without a sandbox; a copy keeps its source.
+            (Access::ReadOnly, false) => "copy",
+            (Access::ReadWrite, _) => "rw",
         };
         let from = match source {
             MountSource::Host(path) if path != target => format!(" (from {})", out.path(path)),
             MountSource::InstanceDirectory(_) | MountSource::InstanceFile(_) => {
                 " (in the instance)".to_owned()
             }
-            MountSource::Workspace if plan.purpose == Purpose::Test => {
+            MountSource::Workspace if plan.purpose == Purpose::Test && plan.workspace.source != *target => {
                 format!(" (from {})", out.path(&plan.workspace.source))
+            }
+            MountSource::Workspace if plan.purpose == Purpose::Test => {
+                " (a copy, gone after the run)".to_owned()
             }
             MountSource::Workspace => match plan.workspace.mode {
                 WorkspaceMode::Direct => match &plan.workspace.unguarded {
@@ -178,7 +194,10 @@ fn sees(out: &mut Page<'_>, plan: &Plan) {
 
 fn reaches(out: &mut Page<'_>, page: &PlanPage<'_>) {
     let plan = page.plan;
-    out.section("Reaches");
+    out.section(match plan.backend.isolates() {
+        true => "Reaches",
+        false => "Reaches through the proxy, for programs that use it; any host without it",
+    });
     if plan.egress.model {
         let elsewhere = page.upstream.map(|upstream| format!("to {upstream}")).unwrap_or_default();
         out.row(["model", "through the gateway", &elsewhere]);

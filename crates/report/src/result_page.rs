@@ -1,7 +1,9 @@
 //! The result of a scenario as lines for people; a suite prints them as each scenario ends.
 
 use crate::{Style, dollars, judge_part, seconds};
-use belljar_contract::{ExitCode, ScenarioResult, SuiteResults, visible, visible_lines};
+use belljar_contract::{
+    CheckResult, ExitCode, Outcome, ScenarioResult, SuiteResults, visible, visible_lines,
+};
 use std::collections::BTreeSet;
 
 /// Whether the last events of a failed scenario are shown.
@@ -23,13 +25,18 @@ pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style:
         .chain(result.tier.iter().map(|tier| visible(tier).into_owned()))
         .collect();
     let took = took.join("  ");
+    let waived = waived(result, style);
     if result.passed() {
-        return format!("{} {name} {}", style.added("passed"), style.dim(&took));
+        return format!("{} {name} {}{waived}", style.added("passed"), style.dim(&took));
     }
     let meaning = ExitCode::from_status(result.exit_code.into()).map_or("unknown status", ExitCode::meaning);
     let mut text = format!("{} {name} {}\n", style.removed(meaning), style.dim(&took));
     for check in result.unmet_checks() {
         text.push_str(&format!("    {}: {}\n", visible(&check.check), visible(&check.message)));
+    }
+    if !waived.is_empty() {
+        text.push_str(waived.trim_start_matches('\n'));
+        text.push('\n');
     }
     for signal in result.weighty_signals() {
         text.push_str(&format!("    {}: {}\n", visible(&signal.code), visible(&signal.message)));
@@ -54,6 +61,16 @@ pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style:
         text.push_str(&format!("    {}\n", style.dim(&visible(&directory.to_string()))));
     }
     text
+}
+
+/// Checks that did not count, each on a line of its own after a line break.
+fn waived(result: &ScenarioResult, style: Style) -> String {
+    let waived = result.checks.iter().filter(|check| check.outcome == Outcome::Waived);
+    let line = |check: &CheckResult| {
+        let text = format!("- {}: {}", visible(&check.check), visible(&check.message));
+        format!("\n    {}", style.warn(&text))
+    };
+    waived.map(line).collect()
 }
 
 /// The last lines of a suite.

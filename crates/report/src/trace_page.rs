@@ -4,8 +4,8 @@
 use crate::{Style, dollars, gist, human_size, render_table, seconds};
 use belljar_contract::visible;
 use belljar_contract::{
-    CallId, Delivery, EgressDecision, EgressLogState, EgressRow, EgressVerdict, Evidence, FilesSeen, Metrics,
-    Observation, Speaker, Whole,
+    CallId, Delivery, EgressDecision, EgressLogState, EgressRow, EgressVerdict, Enforcement, Evidence,
+    FilesSeen, Metrics, Observation, Speaker, Whole,
 };
 use serde::Serialize;
 
@@ -24,6 +24,8 @@ pub struct Trace {
     pub files: Option<FileChanges>,
     /// Decisions on egress; `None` if no proxy ran.
     pub egress: Option<Vec<EgressTrace>>,
+    /// Why connections may be missing from these decisions; `None` if none is.
+    pub egress_incomplete: Option<String>,
     pub usage: Metrics,
     pub duration_ms: Option<u64>,
 }
@@ -91,6 +93,8 @@ pub struct EgressTrace {
     pub destination: String,
     /// Whether it was allowed.
     pub allowed: bool,
+    /// Whether the proxy was the only way out.
+    pub enforced: bool,
     pub rule: Option<String>,
 }
 
@@ -106,10 +110,19 @@ impl Trace {
             files: evidence.files.as_ref().map(changes),
             egress: evidence.egress.as_ref().map(|log| {
                 let decided = log.rows.iter().filter_map(|row| match row {
-                    EgressRow::Decided { decision, .. } => Some(egress(decision)),
+                    EgressRow::Decided { seq: _, at_ms: _, decision, enforcement } => {
+                        Some(egress(decision, *enforcement))
+                    }
                     EgressRow::Opened { .. } | EgressRow::Finished { .. } | EgressRow::Closed { .. } => None,
                 });
                 decided.collect()
+            }),
+            egress_incomplete: evidence.egress.as_ref().and_then(|log| match &log.state {
+                EgressLogState::Unenforced | EgressLogState::Truncated | EgressLogState::Newer { .. } => {
+                    Some(log.state.describe())
+                }
+                // The record as a whole is reported as incomplete.
+                EgressLogState::Edited { .. } | EgressLogState::Absent | EgressLogState::Complete => None,
             }),
             usage: evidence.metrics.clone(),
             duration_ms: evidence.duration_ms,
@@ -125,10 +138,11 @@ fn incomplete(evidence: &Evidence) -> Option<String> {
     log.filter(|state| matches!(state, EgressLogState::Edited { .. })).map(EgressLogState::describe)
 }
 
-fn egress(decision: &EgressDecision) -> EgressTrace {
+fn egress(decision: &EgressDecision, enforcement: Enforcement) -> EgressTrace {
     EgressTrace {
         destination: decision.destination.clone(),
         allowed: decision.verdict == EgressVerdict::Allowed,
+        enforced: enforcement == Enforcement::Enforced,
         rule: decision.rule.clone(),
     }
 }
@@ -290,10 +304,24 @@ pub(crate) fn render_part(trace: &Trace, part: TracePart, style: Style) -> Strin
             None => "Egress: not recorded\n\n".to_owned(),
             Some(rows) => {
                 let rows = rows.iter().map(|row| {
-                    let verdict = if row.allowed { "allowed" } else { "denied" };
+                    let verdict = match (row.allowed, row.enforced) {
+                        (true, true) => "allowed",
+                        (false, true) => "denied",
+                        (true, false) => "allowed, not enforced",
+                        (false, false) => "denied, not enforced",
+                    };
                     vec![verdict.to_owned(), row.destination.clone(), row.rule.clone().unwrap_or_default()]
                 });
-                section("Egress", &["", "destination", "rule"], &rows.collect::<Vec<_>>(), style)
+                let rows = rows.collect::<Vec<_>>();
+                let list = section("Egress", &["", "destination", "rule"], &rows, style);
+                match &trace.egress_incomplete {
+                    None => list,
+                    Some(why) if rows.is_empty() => format!("Egress: no decision; {}\n\n", visible(why)),
+                    Some(why) => {
+                        let line = style.warn(&format!("Egress: {}", visible(why)));
+                        format!("{list}{line}\n\n")
+                    }
+                }
             }
         },
     }

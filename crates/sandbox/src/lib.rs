@@ -10,7 +10,7 @@ pub use backend::{
     PROXY_ADDRESS, PROXY_LISTENER, Rebuild, Running, SSH_LISTENER, ServiceEnd, SourceIdentities,
     SourceIdentity, StreamEnd, Streams, SystemEntry, UnfinishedImage, Waiting, check_needs, default_limits,
     default_process_limit, guard_lacks, guest_path, held_limits, launch, leaf_maker, look_around, lower,
-    wanted_of_images,
+    open_needs, wanted_of_images,
 };
 pub use belljar_class::{
     Alias, BUILD_OUTPUT, Class, EntryKind, GitSetting, Grade, LARGEST_CONFIG, Redirected, SpecialKind,

@@ -5,7 +5,7 @@ use crate::finding::Finding;
 use crate::run::Run;
 use crate::signal::{self, Leniency, Signals};
 use belljar_contract::{
-    CheckResult, Claim, Conclusion, Evidence, Judgement, Lane, Outcome, Signal, SignalWeight,
+    CheckResult, Claim, Conclusion, Evidence, Judgement, Lane, Outcome, RunIsolation, Signal, SignalWeight,
 };
 
 /// The parsed checks of a scenario.
@@ -109,8 +109,9 @@ impl Checks {
     #[must_use]
     pub fn judge_redacted(&self, evidence: &Evidence, redact: &dyn Fn(&str) -> Option<String>) -> Judgement {
         let run = Run::new(evidence);
+        let waived = self.waived();
         let judged = |item: &Item| match redact(&item.written) {
-            None => judge_item(item, &run),
+            None => judge_item(item, &run, &waived),
             Some(written) => CheckResult {
                 place: item.place.clone(),
                 check: written,
@@ -140,20 +141,48 @@ impl Checks {
         let mut leniency = Leniency::default();
         for (_, part) in self.parts() {
             match part.check.effect() {
-                Effect::None => {}
+                Effect::None | Effect::WaivesIsolation(_) => {}
                 Effect::ExpectsError => leniency.expects_error = true,
                 Effect::Softens(softened) => leniency.softened.push(softened),
             }
         }
         leniency
     }
+
+    /// The keys that do not count without a sandbox.
+    fn waived(&self) -> Vec<&'static str> {
+        let effects = self.parts().map(|(_, part)| part.check.effect());
+        let keys = effects.filter_map(|effect| match effect {
+            Effect::WaivesIsolation(keys) => Some(keys),
+            Effect::None | Effect::ExpectsError | Effect::Softens(_) => None,
+        });
+        keys.flatten().collect()
+    }
+}
+
+/// The finding of a part, or what is left of it where it rests on a sandbox and the run had none.
+fn judge_part(part: &Part, run: &Run<'_>, waived: &[&'static str]) -> Finding {
+    let finding = judge_check(part, run);
+    let why = match run.evidence.isolation {
+        RunIsolation::Sealed => return finding,
+        RunIsolation::Missing => part.key.isolation.missing(finding.outcome),
+    };
+    let Some(why) = why else { return finding };
+    let key = part.key.name;
+    if waived.contains(&key) {
+        let message = format!("waived by `allow_without_isolation`: the run had no sandbox, and {why}");
+        return Finding { outcome: Outcome::Waived, message, notes: finding.notes };
+    }
+    let message = format!("`{key}` needs a sandbox, and the run had none: {why}");
+    Finding { outcome: Outcome::Unknown, message, notes: finding.notes }
 }
 
 /// All parts hold, or the first that does not speaks for the item.
-fn judge_item(item: &Item, run: &Run<'_>) -> CheckResult {
-    let mut findings: Vec<Finding> = item.parts.iter().map(|part| judge_part(part, run)).collect();
+fn judge_item(item: &Item, run: &Run<'_>, waived: &[&'static str]) -> CheckResult {
+    let mut findings: Vec<Finding> = item.parts.iter().map(|part| judge_part(part, run, waived)).collect();
     let worst = |outcome: Outcome| findings.iter().position(|finding| finding.outcome == outcome);
-    let finding = match worst(Outcome::Fail).or_else(|| worst(Outcome::Unknown)) {
+    let worst = worst(Outcome::Fail).or_else(|| worst(Outcome::Unknown)).or_else(|| worst(Outcome::Waived));
+    let finding = match worst {
         Some(at) => findings.swap_remove(at),
         None => {
             let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
@@ -171,7 +200,7 @@ fn judge_item(item: &Item, run: &Run<'_>) -> CheckResult {
 }
 
 /// What a check says, as far as redacted texts let it.
-fn judge_part(part: &Part, run: &Run<'_>) -> Finding {
+fn judge_check(part: &Part, run: &Run<'_>) -> Finding {
     let finding = part.check.judge(run);
     match part.check.search(run) {
         Some(search) => search.unless_redacted(finding),

@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
     pub(crate) fn unless_stopped(&self, finding: Finding) -> Finding {
         match (self.not_stopped(), finding.outcome) {
             (Err(gap), Outcome::Fail) => Finding::unknown(format!("{}, but {gap}", finding.message)),
-            (Err(_), Outcome::Pass | Outcome::Unknown) | (Ok(()), _) => finding,
+            (Err(_), Outcome::Pass | Outcome::Unknown | Outcome::Waived) | (Ok(()), _) => finding,
         }
     }
 

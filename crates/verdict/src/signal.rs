@@ -5,8 +5,8 @@ use crate::files::{deleted, lies_in, outputs};
 use crate::finding::excerpt;
 use crate::run::{Origin, Run, Who, died};
 use belljar_contract::{
-    ConversationFailure, Deadline, EgressLogState, LimitKind, ModelEvidence, Observation, Signal,
-    SignalWeight, Whole,
+    ConversationFailure, Deadline, EgressLogState, LimitKind, ModelEvidence, Observation, RunIsolation,
+    Signal, SignalWeight, Whole,
 };
 
 /// A signal, for the reference.
@@ -31,6 +31,7 @@ pub(crate) const UNCOMPARED: &str = "model_log_incomplete";
 pub(crate) const USAGE: &str = "usage_limit";
 pub(crate) const STALE: &str = "stale_recording";
 pub(crate) const CONTRADICTING: &str = "recording_contradicts";
+pub(crate) const NOT_ISOLATED: &str = "not_isolated";
 pub(crate) const RECORD: &str = "record_changed";
 
 /// The signals of a conversation whose frames are not vouched for.
@@ -168,6 +169,11 @@ pub(crate) const SIGNALS: &[About] = &[
         SignalWeight::Warn,
         "The agent said things of a kind that this belljar does not know; newer agents say more.",
     ),
+    about(
+        NOT_ISOLATED,
+        SignalWeight::Warn,
+        "The run had no sandbox (`fidelity: protocol`, the backend `host`). Checks that rest on one are unknown, or waived by `allow_without_isolation`.",
+    ),
     about("sub_agents_running", SignalWeight::Warn, "A sub-agent was not seen to end."),
 ];
 
@@ -208,6 +214,7 @@ impl Leniency {
 /// Every signal of a run.
 pub(crate) fn signals(run: &Run<'_>, leniency: &Leniency) -> Vec<Signal> {
     let mut out = Signals(Vec::new());
+    isolation(run, &mut out);
     ending(run, leniency, &mut out);
     completeness(run, &mut out);
     answers(run, leniency, &mut out);
@@ -225,6 +232,17 @@ impl Signals {
         let weight =
             SIGNALS.iter().find(|about| about.code == code).map_or(SignalWeight::Fail, |about| about.weight);
         self.0.push(Signal { code: code.to_owned(), weight, message: message.into() });
+    }
+}
+
+fn isolation(run: &Run<'_>, out: &mut Signals) {
+    match run.evidence.isolation {
+        RunIsolation::Sealed => {}
+        RunIsolation::Missing => out.add(
+            NOT_ISOLATED,
+            "the run had no sandbox: it could reach every file and host that you can, connections that did not use the proxy \
+             were not seen, and processes that left its group may still run",
+        ),
     }
 }
 
@@ -300,7 +318,8 @@ fn completeness(run: &Run<'_>, out: &mut Signals) {
     }
     let Some(log) = &run.evidence.egress else { return };
     match &log.state {
-        EgressLogState::Complete | EgressLogState::Absent => {}
+        // Whether that says anything is decided by each check.
+        EgressLogState::Complete | EgressLogState::Unenforced | EgressLogState::Absent => {}
         EgressLogState::Edited { .. } => out.add("egress_log_changed", log.state.describe()),
         EgressLogState::Truncated | EgressLogState::Newer { .. } => {
             out.add("egress_log_incomplete", log.state.describe());

@@ -74,7 +74,12 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
     if output.json {
         let why = tried.unvouched();
         let exit = if why.is_some() { ExitCode::Unverified } else { ExitCode::Passed };
-        let data = json!({"directory": tried.directory, "verified": why.is_none(), "why": why});
+        let data = json!({
+            "directory": tried.directory,
+            "verified": why.is_none(),
+            "why": why,
+            "not_isolated": tried.not_isolated(),
+        });
         output.envelope(&Envelope::new("chat", exit, data));
         return Ok(exit);
     }

@@ -77,6 +77,7 @@ fn run(args: &PlanArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
             "reasons": reasons,
             "secrets": planned.entering,
             "default_limits": planned.defaults,
+            "not_isolated": planned.open,
             "credential_found": planned.credential_found,
             "upstream": planned.upstream,
             "program_found": planned.program_found,
@@ -101,6 +102,7 @@ pub fn page(planned: &Planned, home: &AbsPath, advice: &[String], style: Style) 
         upstream: planned.upstream.as_deref(),
         entering: &planned.entering,
         defaults: &planned.defaults,
+        open: &planned.open,
         program_found: program.as_deref(),
         home,
         advice,
@@ -145,7 +147,7 @@ fn lowered_page(planner: &Planner, planned: &Planned, output: &Output) -> Result
         text.push_str(&format!("  {:<42} {}\n", control.need.describe(), control.mechanism));
     }
     if !launch.open.is_empty() {
-        text.push_str(&format!("\n{}", render_open(&launch.open, style)));
+        text.push_str(&format!("\n{}", render_open(&planned.open, style)));
     }
     output.result(&text);
     Ok(ExitCode::Passed)

@@ -195,7 +195,7 @@ fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCo
     }
     let plan = &planned.compiled.plan;
     if output.json {
-        let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "started": false});
+        let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "not_isolated": planned.open, "started": false});
         output.envelope(&Envelope::new("skill", ExitCode::Passed, data));
         return Ok(ExitCode::Passed);
     }

@@ -7,7 +7,8 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
     AgentName, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Event, ExitCode, ImageName,
-    OsText, Purpose, RuleEffect, RunName, RunVerb, SandboxChoice, TimeSpan, Workload, visible, visible_start,
+    OpenNeed, OsText, Purpose, RuleEffect, RunName, RunVerb, SandboxChoice, TimeSpan, Workload, visible,
+    visible_start,
 };
 use belljar_report::{changes, render_changes, render_diagnostics, render_open};
 use belljar_runner::changes::KeptSummary;
@@ -163,7 +164,10 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
         mode: if options.learn { EgressMode::Learn } else { EgressMode::Enforce },
         reach: Reach::AsRuled,
         time: options.timeout,
-        open: &mut |open| output.say(&render_open(open, output.err_style())),
+        open: &mut |open| {
+            let open: Vec<OpenNeed> = open.iter().map(OpenNeed::from).collect();
+            output.say(&render_open(&open, output.err_style()));
+        },
         ask: &mut ask,
         stdio: Stdio::User,
         waiting,
@@ -263,7 +267,7 @@ fn print_outcome(outcome: &CommandOutcome, planned: &Planned, output: &Output) {
 fn show(verb: RunVerb, planner: &Planner, planned: &Planned, output: &Output) {
     let plan = &planned.compiled.plan;
     if output.json {
-        let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "started": false});
+        let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "not_isolated": planned.open, "started": false});
         output.envelope(&Envelope::new(verb.name(), ExitCode::Passed, data));
     } else {
         output.result(&super::plan::page(planned, &planner.environment().home, &[], output.out_style()));

@@ -4,7 +4,7 @@ use crate::env;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Digest, Envelope, ExitCode, ScenarioResult, SuiteResults};
-use belljar_report::{Moment, render_result, render_summary};
+use belljar_report::{Moment, render_open, render_result, render_summary};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{
     Job, SuiteNews, SuiteQuestions, SuiteRequest, Trial, TrialUse, end_with_input, run_suite, scenario_files,
@@ -161,6 +161,7 @@ fn together(
         output,
         names: &names,
         quiet: args.options.quiet,
+        unsealed_shown: false,
         running: BTreeMap::new(),
         results: Vec::new(),
     };
@@ -246,6 +247,8 @@ struct Display<'a> {
     output: &'a Output,
     names: &'a [String],
     quiet: bool,
+    /// Whether it was printed what nothing enforces.
+    unsealed_shown: bool,
     running: BTreeMap<usize, std::time::Instant>,
     results: Vec<(usize, ScenarioResult)>,
 }
@@ -261,6 +264,10 @@ impl Display<'_> {
                 let name = &self.names[job];
                 let result = outcome.result(name);
                 self.clear();
+                if !self.output.json && !self.unsealed_shown && !result.not_isolated.is_empty() {
+                    self.unsealed_shown = true;
+                    self.output.say(&render_open(&result.not_isolated, self.output.err_style()));
+                }
                 if !self.output.json && (!self.quiet || !result.passed()) {
                     let moment = if self.quiet { Moment::Hidden } else { Moment::Shown };
                     self.output.say(&render_result(name, &result, moment, self.output.err_style()));

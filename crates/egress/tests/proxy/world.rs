@@ -169,6 +169,7 @@ impl Setup {
             opened_at_ms: 1,
             policy: policy.digest(),
             listeners: vec![address.to_string()],
+            enforcement: belljar_contract::Enforcement::Enforced,
             limit: self.log_limit,
         };
         let log =

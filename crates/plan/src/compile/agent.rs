@@ -92,7 +92,7 @@ pub(super) fn compile(
 
     let instance = instance(compiler, &mut reasons);
     let inside = inside(compiler, home, backend, &instance);
-    let workspace = project(compiler, mode, lacks);
+    let workspace = project(compiler, mode, lacks, backend);
     if facts.user.home.is_within(&workspace.source) {
         let message = format!("the project would be `{}`, which holds your whole home", workspace.source);
         compiler.report("whole-home", message, &agent.place, "this agent").help =
@@ -112,7 +112,7 @@ pub(super) fn compile(
         env,
         server_env,
         profile,
-        &EnvBase { home: &inside.home, ssh: &ssh_entries },
+        &EnvBase { home: &inside.home, temporary: inside.temporary.as_ref(), ssh: &ssh_entries },
         &mut reasons,
     );
     network::add_proxy_variables(&egress, compiler.request.purpose, &mut env, &mut reasons);
@@ -175,7 +175,11 @@ pub(super) fn compile(
     let mounts = compiler.mounts(
         &Parts {
             inside: &inside,
-            system: if image.is_some() { System::Image } else { System::Machine },
+            system: match (backend.isolates(), &image) {
+                (false, _) => System::Unsealed,
+                (true, Some(_)) => System::Image,
+                (true, None) => System::Machine,
+            },
             workspace: &workspace,
             instance: &instance,
             home,
@@ -207,7 +211,7 @@ pub(super) fn compile(
         mounts,
         files: assembly.files.into_iter().chain(ssh_files).chain(trust_files).chain(git_files).collect(),
         env,
-        refused: refusals(&egress, &tools, &permissions, &undeclared),
+        refused: refusals(backend, &egress, &tools, &permissions, &undeclared),
         egress,
         model_credentials: profile.model.credentials.iter().map(ToString::to_string).collect(),
         provider_tools,
@@ -454,6 +458,10 @@ fn inside(compiler: &Compiler<'_>, home: HomeMode, backend: BackendKind, instanc
         return Inside {
             home: instance.directory.child("host/home"),
             kit: instance.directory.child("host/kit"),
+            temporary: match compiler.request.purpose {
+                Purpose::Test => Some(instance.directory.child("host/tmp")),
+                Purpose::Session => None,
+            },
         };
     }
     let fixed = |path: &str| AbsPath::new(path).unwrap_or_else(|_| instance.directory.clone());
@@ -462,14 +470,22 @@ fn inside(compiler: &Compiler<'_>, home: HomeMode, backend: BackendKind, instanc
         (HomeMode::Shared, Purpose::Session) => compiler.request.facts.user.home.clone(),
         (HomeMode::Shared, Purpose::Test) | (HomeMode::Clean | HomeMode::Project, _) => fixed(AGENT_HOME),
     };
-    Inside { home, kit: fixed(KIT) }
+    Inside { home, kit: fixed(KIT), temporary: None }
 }
 
-fn project(compiler: &Compiler<'_>, mode: WorkspaceMode, lacks: Option<&String>) -> Workspace {
+fn project(
+    compiler: &Compiler<'_>,
+    mode: WorkspaceMode,
+    lacks: Option<&String>,
+    backend: BackendKind,
+) -> Workspace {
     let facts = &compiler.request.facts.project;
     let target = match compiler.request.purpose {
-        Purpose::Session => facts.root.clone(),
-        Purpose::Test => AbsPath::new(TEST_WORKSPACE).unwrap_or_else(|_| facts.root.clone()),
+        Purpose::Test if backend.isolates() => {
+            AbsPath::new(TEST_WORKSPACE).unwrap_or_else(|_| facts.root.clone())
+        }
+        // Without a sandbox nothing can be mounted elsewhere.
+        Purpose::Test | Purpose::Session => facts.root.clone(),
     };
     let directory = match facts.directory.relative_to(&facts.root) {
         Some(below) => target.join(below).unwrap_or_else(|_| target.clone()),
@@ -504,6 +520,7 @@ fn permission_rules(written: Option<&At<PermissionsSpec>>, reasons: &mut Reasons
 }
 
 fn refusals(
+    backend: BackendKind,
     egress: &belljar_contract::Egress,
     tools: &ToolRules,
     permissions: &PermissionRules,
@@ -512,10 +529,11 @@ fn refusals(
     let refusal = |what: String, why: &str| Refusal { what, why: why.to_owned() };
     let network =
         if egress.rules.is_empty() { "every host but the model" } else { "every host that is not listed" };
-    let mut out = vec![
+    let isolated = [
         refusal("everything of this machine that is not listed".to_owned(), "it is not there"),
         refusal(network.to_owned(), "nothing is reachable unless it is declared"),
     ];
+    let mut out: Vec<Refusal> = isolated.into_iter().filter(|_| backend.isolates()).collect();
     out.extend(tools.deny.iter().map(|tool| refusal(format!("the tool {tool}"), "tools.deny")));
     out.extend(permissions.deny.iter().map(|rule| refusal(rule.clone(), "permissions.deny")));
     out.extend(undeclared.iter().map(|name| {

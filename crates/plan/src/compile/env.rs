@@ -29,6 +29,8 @@ const RESERVED: [&str; 3] = ["HOME", "USER", "LOGNAME"];
 /// Properties of the sandbox that the environment variables depend on.
 pub(super) struct EnvBase<'a> {
     pub home: &'a AbsPath,
+    /// The directory for temporary files, where `/tmp` is the machine's own.
+    pub temporary: Option<&'a AbsPath>,
     /// The keys that ssh inside can sign with.
     pub ssh: &'a [SshEntry],
 }
@@ -207,7 +209,7 @@ impl Compiler<'_> {
 }
 
 fn base(env_base: &EnvBase<'_>) -> Vec<(EnvName, String, bool, String)> {
-    let EnvBase { home, ssh } = env_base;
+    let EnvBase { home, temporary, ssh } = env_base;
     let home_text = home.as_path().to_string_lossy().into_owned();
     let own = RESERVED.iter().map(|name| {
         let value = if *name == "HOME" { home_text.clone() } else { "agent".to_owned() };
@@ -218,8 +220,13 @@ fn base(env_base: &EnvBase<'_>) -> Vec<(EnvName, String, bool, String)> {
     let socket = (!ssh.is_empty()).then(|| {
         ("SSH_AUTH_SOCK", SSH_AGENT_SOCKET.to_owned(), false, "ssh signs through it with the declared keys")
     });
+    let temporary = temporary.map(|path| {
+        let path = path.as_path().to_string_lossy().into_owned();
+        ("TMPDIR", path, false, "temporary files are removed with the run")
+    });
     own.chain(rest)
         .chain(socket)
+        .chain(temporary)
         .filter_map(|(name, value, replaceable, why)| {
             Some((EnvName::new(name).ok()?, value, replaceable, why.to_owned()))
         })

@@ -17,6 +17,8 @@ pub const OF_THE_USER: &str = "yours: ";
 pub(super) struct Inside {
     pub home: AbsPath,
     pub kit: AbsPath,
+    /// The directory for temporary files, where `/tmp` is the machine's own.
+    pub temporary: Option<AbsPath>,
 }
 
 /// Where programs and libraries come from.
@@ -25,6 +27,8 @@ pub(super) enum System {
     Machine,
     /// From the image of the container.
     Image,
+    /// There is no sandbox: everything of the machine is where it is.
+    Unsealed,
 }
 
 /// The parts that the list of mounts is made from.
@@ -227,6 +231,7 @@ fn skeleton(inside: &Inside, system: System) -> Vec<Mount> {
             "everything that the image holds",
             "users and hosts, generated; the rest is the image's",
         ),
+        System::Unsealed => return unsealed(inside),
     };
     vec![
         mount(&path(target), source, Access::ReadOnly, why),
@@ -241,6 +246,13 @@ fn skeleton(inside: &Inside, system: System) -> Vec<Mount> {
             "the agent's home, gone after the run",
         ),
     ]
+}
+
+/// What is made without a sandbox. The rest of the machine is visible as it is, and is not listed.
+fn unsealed(inside: &Inside) -> Vec<Mount> {
+    let made = |target: &AbsPath, why: &str| mount(target, MountSource::Temporary, Access::ReadWrite, why);
+    let temporary = inside.temporary.iter().map(|path| made(path, "temporary files, gone after the run"));
+    std::iter::once(made(&inside.home, "the agent's home, empty at every start")).chain(temporary).collect()
 }
 
 fn persisted(profile: &HarnessProfile, instance: &Instance, agent_directory: &AbsPath) -> Vec<Mount> {

@@ -147,14 +147,15 @@ fn is_command(word: &str) -> bool {
 fn without_sandbox(spec: &ScenarioSpec, checks: &[Node], faults: &mut Faults<'_>) {
     let why = "`fidelity: protocol` runs without a sandbox, so no host is refused for certain";
     let help = "choose another tier, such as `container`";
+    let waive = "choose another tier, such as `container`, or waive it with `allow_without_isolation`";
     if let Some(first) = spec.expect_denied.first() {
-        faults.warn("no-sandbox", &first.place.span, Fault::new(why).label("cannot be shown").help(help));
+        faults.warn("no-sandbox", &first.place.span, Fault::new(why).label("cannot be shown").help(waive));
     }
     for check in checks {
         let Kind::Table(check) = &check.kind else { continue };
         let keys = check.0.iter().map(|(key, _)| key);
         for key in keys.filter(|key| matches!(key.text.as_str(), "egress_denied" | "egress_allowed")) {
-            faults.warn("no-sandbox", &key.span, Fault::new(why).label("cannot be shown").help(help));
+            faults.warn("no-sandbox", &key.span, Fault::new(why).label("cannot be shown").help(waive));
         }
     }
     if let Some(first) = spec.requires_capabilities.first() {

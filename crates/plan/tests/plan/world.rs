@@ -47,6 +47,7 @@ impl Scribe {
             },
             version_member: "scribe_version".into(),
             instructions_file: "SCRIBE.md".into(),
+            read_above: vec!["SCRIBE.md".into()],
             settings_file: "settings".into(),
             project_settings: texts(&[".scribe/settings"]),
             settings_commands: Vec::new(),

@@ -7,7 +7,7 @@ use super::thread::Services;
 use super::{EgressError, EgressServices};
 use crate::launch::Model;
 use crate::session::conversation::ModelCalls;
-use belljar_contract::{Destination, Digest, Host, Plan, RunId, Usd};
+use belljar_contract::{Destination, Digest, Enforcement, Host, Plan, RunId, Usd};
 use belljar_egress::gateway::{
     FoundCredential, GatewayTrouble, Live, LiveSetup, Observe, Observed, PriceTable, ProviderTools,
     Responder, Upstream, UpstreamTimes, UsageTally, UsageTotals,
@@ -146,6 +146,10 @@ impl Serving {
             opened_at_ms: u64::try_from(opened_at.as_millis()).unwrap_or(u64::MAX),
             policy: policy.digest(),
             listeners: sockets.names.clone(),
+            enforcement: match plan.backend.isolates() {
+                true => Enforcement::Enforced,
+                false => Enforcement::NotEnforced,
+            },
             limit: LOG_LIMIT,
         };
         let bytes = crate::tape::scrub_secrets(Arc::clone(&redact));

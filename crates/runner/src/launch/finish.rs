@@ -24,6 +24,7 @@ use belljar_egress::gateway::{TokenCount, UsageTotals};
 pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, RunError> {
     let Ended { outcome, egress, reached, held } = ended;
     let plan = &record.planned.compiled.plan;
+    let sealed = plan.backend.isolates();
     if let Some(journal) = &mut record.journal {
         journal.keep_transcripts(plan);
         if let Some(files) = record.files.take() {
@@ -63,6 +64,10 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
     } = record;
     record_errors.extend(failures);
     denied.iter_mut().for_each(|one| one.redact(&redact));
+    if !sealed {
+        // The proxy refused it, and nothing kept the program from connecting without the proxy.
+        denied.iter_mut().for_each(|one| one.sentence.push_str(" (not enforced)"));
+    }
     let spent = usage.map(|usage| spent(&usage, cost_micros.unwrap_or(0)));
     let mut unrecorded = None;
     let directory = journal.map(|mut journal| {

@@ -21,8 +21,8 @@ use crate::store::locks::{Holder, SessionLock};
 use crate::suite::FilesWatch;
 use crate::tape::Taping;
 use belljar_contract::{
-    AbsPath, BindSource, Event, GuestVariable, Launch, Plan, RootPart, RunFiles, RunName, TapeValues,
-    TimeSpan, Workload, WorkspaceMode,
+    AbsPath, BindSource, Event, GuestVariable, Launch, OpenNeed, Plan, RootPart, RunFiles, RunName,
+    TapeValues, TimeSpan, Workload, WorkspaceMode,
 };
 use belljar_record::Redact;
 use belljar_sandbox::{
@@ -155,8 +155,9 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         notices.extend(Allowances::notice(&allowances(plan, environment).read()?, environment));
     }
     notices.extend(identity);
-    for text in notices {
-        let event = Event::Notice { text };
+    let unsealed = (!launch.open.is_empty())
+        .then(|| Event::Unsealed { open: launch.open.iter().map(OpenNeed::from).collect() });
+    for event in unsealed.into_iter().chain(notices.into_iter().map(|text| Event::Notice { text })) {
         watch(&event);
         journal.iter_mut().for_each(|journal| journal.emit(&event));
     }

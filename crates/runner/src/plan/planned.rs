@@ -4,7 +4,7 @@ use crate::dotenv::DotenvInside;
 use crate::git::UserFiles;
 use crate::plan::shared_values::SharedFile;
 use belljar_contract::{
-    AbsPath, AgentName, AgentVersions, DefaultLimit, Diagnostic, Entering, PathError, Sources,
+    AbsPath, AgentName, AgentVersions, DefaultLimit, Diagnostic, Entering, OpenNeed, PathError, Sources,
 };
 use belljar_plan::{Compiled, ManifestError, SelectionError};
 use belljar_sandbox::SourceIdentity;
@@ -88,6 +88,8 @@ pub struct Planned {
     pub entering: Vec<Entering>,
     /// Limits that apply on this machine without being declared.
     pub defaults: Vec<DefaultLimit>,
+    /// What nothing enforces, without a sandbox.
+    pub open: Vec<OpenNeed>,
     /// Files of the user's own configuration that are shared with the sandbox, and whose values are secrets.
     pub shared_files: Vec<SharedFile>,
 }

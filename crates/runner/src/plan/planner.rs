@@ -27,7 +27,24 @@ pub struct Planner {
     project: ProjectFacts,
     sandbox: SandboxChoice,
     /// The directory with copies of a suite's files, for the plan of a scenario.
-    stage: Option<AbsPath>,
+    stage: Option<PlannedStage>,
+}
+
+/// The directory with copies of a suite's files.
+#[derive(Debug, Clone)]
+pub(crate) struct PlannedStage {
+    pub path: AbsPath,
+    pub workspace: AbsPath,
+    pub holds: StageHolds,
+}
+
+/// What is removed with a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StageHolds {
+    /// The workspace, the skills and the plugins.
+    Copies,
+    /// The agent's home and state as well: without a sandbox they cannot be in memory.
+    Everything,
 }
 
 impl Planner {
@@ -74,7 +91,10 @@ impl Planner {
     fn user(&self) -> UserFacts {
         UserFacts {
             home: self.environment.home.clone(),
-            instances: self.environment.data.child("instances"),
+            instances: match &self.stage {
+                Some(stage) if stage.holds == StageHolds::Everything => stage.path.child("instances"),
+                Some(_) | None => self.environment.data.child("instances"),
+            },
             config: self.environment.config.clone(),
         }
     }
@@ -112,9 +132,10 @@ impl Planner {
     /// See [`PlanningError`].
     pub(crate) fn plan_stage(
         environment: &HostEnvironment,
-        (stage, workspace): (&AbsPath, &AbsPath),
+        stage: PlannedStage,
         text: LayerText,
     ) -> Result<Planned, PlanningError> {
+        let workspace = &stage.workspace;
         let project = ProjectFacts {
             directory: workspace.clone(),
             root: workspace.clone(),
@@ -126,7 +147,7 @@ impl Planner {
             harnesses: Harnesses::load()?,
             project,
             sandbox: SandboxChoice::default(),
-            stage: Some(stage.clone()),
+            stage: Some(stage),
         };
         let manifest = belljar_plan::parse(vec![text])?;
         match select(&manifest, None).map_err(PlanningError::Selection)? {
@@ -141,7 +162,7 @@ impl Planner {
             let is_set = |name: &str| self.environment.is_set(name);
             let seal = |digest| agreed_files::seal(&self.environment.state, digest);
             let (user, project) = (self.user(), self.project.clone());
-            facts::answer(asked, (user, project, self.stage.as_ref()), is_set, seal)
+            facts::answer(asked, (user, project, self.stage.as_ref().map(|stage| &stage.path)), is_set, seal)
         };
         let mut facts = answer(asked);
         let further = further_questions(harnesses, &facts);
@@ -183,6 +204,7 @@ impl Planner {
         Ok(Planned {
             entering: entering(&compiled.plan, &shared_files, &self.environment),
             shared_files,
+            open: belljar_sandbox::open_needs(&compiled.plan),
             defaults: belljar_sandbox::default_limits(&compiled.plan, Capacity::here()),
             credential_found: model.and_then(|model| first_place(model, &self.environment)),
             upstream: model.and_then(|model| upstream_shown(model, &self.environment)),

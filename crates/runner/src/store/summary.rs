@@ -4,8 +4,8 @@ use crate::launch::RunSubject;
 use crate::store::kept_run::conversation;
 use crate::store::seal::seal_run;
 use belljar_contract::{
-    AbsPath, AskedQuestion, ConversationSource, DecisionMade, Digest, Event, Observation, Run, RunDigests,
-    RunSummary, RunVerdict, SUMMARY_FORMAT, Seen, Speaker, ToolCount,
+    AbsPath, AskedQuestion, ConversationSource, DecisionMade, Digest, Event, Observation, OpenNeed, Run,
+    RunDigests, RunSummary, RunVerdict, SUMMARY_FORMAT, Seen, Speaker, ToolCount,
 };
 use belljar_record::{ReadError, Redact, RunReader, WriteError, write_summary};
 use std::collections::BTreeMap;
@@ -68,6 +68,7 @@ impl Concluding<'_> {
                 plugins: scenario.map(|used| used.plugins.clone()).unwrap_or_default(),
             },
             verdict,
+            not_isolated: not_isolated(run),
             conversation: source,
             decisions: decisions(&seen),
             final_message: final_message(&seen),
@@ -76,6 +77,15 @@ impl Concluding<'_> {
         write_summary(directory, summary, redact)?;
         Ok(seal_run(directory, &head.id, state)?)
     }
+}
+
+/// What nothing enforced, if the run had no sandbox.
+pub(crate) fn not_isolated(run: &Run) -> Vec<OpenNeed> {
+    let open = run.events.iter().find_map(|record| {
+        let Some(Event::Unsealed { open }) = record.event.known() else { return None };
+        Some(open.clone())
+    });
+    open.unwrap_or_default()
 }
 
 pub(crate) fn observed(run: &Run) -> Vec<&Observation> {

@@ -5,7 +5,7 @@ use super::Tried;
 use crate::store::journal::MODEL_LOG;
 use belljar_contract::{
     AbsPath, Completeness, Digest, Event, EventRecord, Evidence, FileSeen, FilesSeen, Lane, Logged, Metrics,
-    ModelEvidence, Run, Seen, Whole, read_egress_log, read_frames, read_model_log,
+    ModelEvidence, Run, RunIsolation, Seen, Whole, read_egress_log, read_frames, read_model_log,
 };
 use belljar_record::{ReadError, RunReader};
 use std::borrow::Cow;
@@ -44,7 +44,7 @@ pub fn evidence(directory: &AbsPath, lane: Lane) -> Result<(Run, Evidence), Read
 
 /// What a verdict is made from, without the frames and the log of the model.
 pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evidence {
-    let Run { head: _, events, result, completeness } = run;
+    let Run { head, events, result, completeness } = run;
     let (mut seen, mut claims) = (Vec::new(), Vec::new());
     let (mut end, mut listing, mut egress_head, mut stopped_by, mut unknown) =
         (None, None, None, None, 0_u64);
@@ -65,6 +65,8 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
                 // No assertion is about these.
                 | Event::RunStarted { .. }
                 | Event::Sealed { .. }
+                // The head says which backend it was.
+                | Event::Unsealed { .. }
                 | Event::CommandStarted { .. }
                 | Event::LimitSet { .. }
                 | Event::SignalForwarded { .. }
@@ -116,6 +118,7 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
         metrics,
         duration_ms,
         stopped_by,
+        isolation: if head.backend.isolates() { RunIsolation::Sealed } else { RunIsolation::Missing },
         claims,
         lane,
     }

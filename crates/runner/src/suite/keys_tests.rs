@@ -236,6 +236,7 @@ fn nothing(lane: Lane) -> Evidence {
         metrics: Metrics::default(),
         duration_ms: None,
         stopped_by: None,
+        isolation: belljar_contract::RunIsolation::Sealed,
         claims: Vec::new(),
         lane,
     }

@@ -30,18 +30,19 @@ pub(crate) mod stage;
 mod stage_copy;
 mod subject;
 mod trial;
+pub(crate) mod unsealed;
 
 pub use crate::git::Untracked;
 use crate::launch::{CommandOutcome, LaunchFacts, Model, RunRequest, RunSubject, ScenarioUsed, Stdio, run};
 use crate::plan::agent_version::{agent_version, worth_knowing};
 use crate::plan::planned::Planned;
-use crate::plan::planner::Planner;
+use crate::plan::planner::{PlannedStage, Planner, StageHolds};
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders};
 use crate::store::names::fresh_run_id;
 use crate::tape::{RecordedAnswers, TapeFacts, tree};
 use belljar_contract::{
-    AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, OsText, Plan, RunVerb, SessionTuning,
-    Workload,
+    AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, OsText, Plan, RunVerb, SandboxChoice,
+    SessionTuning, Workload,
 };
 use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_plan::Fidelity;
@@ -80,8 +81,8 @@ pub use schedule::{
 pub(crate) use scope::really;
 pub use scope::{Permit, Scope};
 pub use script::{load_script, script_model};
-pub(crate) use stage::library_digest;
 pub use stage::{DirectoryAccess, OUTPUTS, Stage, StageError, UPLOADS};
+pub(crate) use stage::{library_digest, staging};
 pub use subject::{Subject, load_subject};
 use trial::own_failure;
 pub use trial::{
@@ -102,8 +103,15 @@ impl Trial {
             let list: Vec<String> = wishes.list().iter().map(ToString::to_string).collect();
             return Err(TrialError::NotAgreed { suite: wishes.suite, wishes: list.join("; ") });
         }
+        let backend = self.backend(sandbox)?;
         let mut stage = match conversation {
-            Conversation::Fresh => Stage::new(&environment.state, &fresh_run_id())?,
+            Conversation::Fresh if backend.isolates() => {
+                Stage::new(&staging(&environment.state), &fresh_run_id())?
+            }
+            Conversation::Fresh => unsealed::stage(environment)?,
+            Conversation::Named(_) | Conversation::Resumed(_) if !backend.isolates() => {
+                return Err(unsealed::not_resumed());
+            }
             Conversation::Named(name) | Conversation::Resumed(name) => {
                 Stage::lasting(&environment.state, &name.uuid())?
             }
@@ -144,15 +152,17 @@ impl Trial {
         let (skills, plugins) =
             (library("skills", &self.found.skills)?, library("plugins", &self.found.plugins)?);
         let staged = Staged {
+            // Without a sandbox nothing is read-only; the open needs say so.
             read_only: stage
                 .read_only
                 .iter()
+                .filter(|_| backend.isolates())
                 .map(|name| (stage.workspace().child(name), name.clone()))
                 .collect(),
             skills,
             plugins,
             mcp: self.found.servers.clone(),
-            backend: Some(sandbox.backend.map_or_else(|| self.backend(), Ok)?),
+            backend: Some(backend),
             image: sandbox.image.clone(),
             home: match conversation {
                 Conversation::Fresh => None,
@@ -163,15 +173,19 @@ impl Trial {
         };
         stage.left_out = left_out;
         let text = agent_under_test(&self.scenario, &self.session, &staged)?;
-        let planned =
-            Planner::plan_stage(environment, (stage.path(), stage.workspace()), text).map_err(Box::new)?;
-        Ok((stage, planned))
+        let holds = if backend.isolates() { StageHolds::Copies } else { StageHolds::Everything };
+        let (path, workspace) = (stage.path().clone(), stage.workspace().clone());
+        let planned = Planner::plan_stage(environment, PlannedStage { path, workspace, holds }, text);
+        Ok((stage, planned.map_err(Box::new)?))
     }
 
-    /// The backend for the scenario's tier. `container` is what the format calls a sandbox without a network of its own
+    /// The backend that the command line asks for, or that of the scenario's tier. `container` is what the format calls a sandbox without a network of its own
     /// and with its own file tree, which bubblewrap is. At `hostloop` and `cowork` other tools run parts of the agent
     /// outside; here all of it is inside, which is stricter.
-    fn backend(&self) -> Result<BackendKind, TrialError> {
+    fn backend(&self, asked: &SandboxChoice) -> Result<BackendKind, TrialError> {
+        if let Some(backend) = asked.backend {
+            return Ok(backend);
+        }
         match self.scenario.fidelity {
             None | Some(Fidelity::Container | Fidelity::Hostloop | Fidelity::Cowork) => {
                 Ok(BackendKind::Bwrap)
@@ -216,6 +230,7 @@ impl Trial {
         } = request;
         let environment = &self.environment(environment)?;
         let planning = Planning { environment, sandbox: &sandbox, conversation: &conversation, consent };
+        unsealed::check(self.backend(&sandbox)?, &model, &taping)?;
         let (stage, planned) = self.planned(&planning)?;
         let plan = &planned.compiled.plan;
         let version = planned.program_found.as_ref().filter(|path| !environment.is_of_the_project(path));

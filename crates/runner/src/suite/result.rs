@@ -4,8 +4,10 @@ use super::load::Trial;
 use super::schedule::WorkerOutcome;
 use super::{StageError, TrialError, Tried};
 use crate::launch::RunError;
-use crate::store::summary::{decisions, final_message, observed, tools};
-use belljar_contract::{Conclusion, ErrorText, Event, ExitCode, JudgeUsage, ScenarioResult, SuiteResults};
+use crate::store::summary::{decisions, final_message, not_isolated, observed, tools};
+use belljar_contract::{
+    Conclusion, ErrorText, Event, ExitCode, JudgeUsage, OpenNeed, ScenarioResult, SuiteResults,
+};
 use belljar_report::decisive_moment;
 use serde::Deserialize;
 use serde_json::Value;
@@ -18,6 +20,12 @@ impl Tried {
             let Event::Judged { usage, answers: _ } = record.event.known()? else { return None };
             Some(*usage)
         })
+    }
+
+    /// What nothing enforced, if the run had no sandbox.
+    #[must_use]
+    pub fn not_isolated(&self) -> Vec<OpenNeed> {
+        not_isolated(&self.run)
     }
 
     #[must_use]
@@ -43,6 +51,7 @@ impl Tried {
             metrics: result.map(|result| result.metrics.clone()),
             judge: self.judge_usage(),
             tier: Some(trial.tier(self.plan.backend)),
+            not_isolated: self.not_isolated(),
             plan: Some(self.run.head.plan_digest),
             directory: Some(self.directory.clone()),
             denied: self.report.denied.iter().map(|denied| denied.sentence.clone()).collect(),

@@ -130,12 +130,12 @@ impl Stage {
         ))
     }
 
-    /// An empty stage.
+    /// An empty stage in a directory of stages.
     ///
     /// # Errors
     /// If the directory cannot be created.
-    pub fn new(state: &AbsPath, id: &RunId) -> Result<Self, StageError> {
-        let directory = RuntimeDirectory::open(&staging(state))?.make_run(id)?;
+    pub fn new(staging: &AbsPath, id: &RunId) -> Result<Self, StageError> {
+        let directory = RuntimeDirectory::open(staging)?.make_run(id)?;
         let workspace = directory.path().child("workspace");
         Self::with(StageDirectory::Passing(directory), workspace, false)
     }

@@ -65,6 +65,10 @@ pub(super) fn record_flaw(run: &Run) -> Option<String> {
 fn egress(evidence: &Evidence) -> Option<String> {
     match evidence.egress.as_ref().map(|log| &log.state) {
         Some(EgressLogState::Complete) => None,
+        // No tape is made without a sandbox.
+        Some(EgressLogState::Unenforced) => {
+            Some("the egress log is that of a run without a sandbox".to_owned())
+        }
         None | Some(EgressLogState::Absent) => Some("the tape has no egress log".to_owned()),
         Some(
             state

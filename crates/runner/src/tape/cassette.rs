@@ -8,7 +8,7 @@ use super::protocol::{Again, AgainEnded, Answered, ProtocolError, ReadAgain, Sai
 use crate::suite::{LoadError, Scope, Trial, scenario_alone};
 use belljar_contract::{
     AbsPath, ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound, Metrics,
-    Seen, Whole,
+    RunIsolation, Seen, Whole,
 };
 use belljar_plan::{DocumentText, PermissionParity};
 pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
@@ -80,6 +80,7 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
         metrics: Metrics::default(),
         duration_ms: None,
         stopped_by: None,
+        isolation: RunIsolation::Sealed,
         claims: Vec::new(),
         lane: trial.scenario.lane,
     };

@@ -151,7 +151,10 @@ pub fn mutate(evidence: &Evidence, checks: &Checks) -> Mutations {
 
 fn is_noticed(judgement: &Judgement) -> bool {
     judgement.conclusion != Conclusion::Passed
-        || judgement.checks.iter().any(|check| check.outcome != Outcome::Pass)
+        || judgement.checks.iter().any(|check| match check.outcome {
+            Outcome::Fail | Outcome::Unknown => true,
+            Outcome::Pass | Outcome::Waived => false,
+        })
 }
 
 /// The files that the agent created or changed.

@@ -22,6 +22,7 @@ fn with_files(all: &[(&str, &str)]) -> Evidence {
         metrics: Metrics::default(),
         duration_ms: None,
         stopped_by: None,
+        isolation: belljar_contract::RunIsolation::Sealed,
         claims: Vec::new(),
         lane: Lane::Local,
     }

@@ -30,7 +30,7 @@ pub use shared::listeners::{MODEL_LISTENER, PROXY_ADDRESS, PROXY_LISTENER, SSH_L
 pub use shared::source_identities::{SourceIdentities, SourceIdentity};
 
 use crate::workspace::Overlay;
-use belljar_contract::{AbsPath, BackendKind, Control, Launch, Plan, Unmet};
+use belljar_contract::{AbsPath, BackendKind, Control, Launch, OpenNeed, Plan, Unmet};
 use registry::{Registry, registered};
 
 /// Why a plan is refused on this machine: every need that cannot be enforced, by name.
@@ -129,6 +129,12 @@ pub fn launch(request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
 
 fn launch_by(registry: Registry, request: LaunchRequest<'_>) -> Result<Running, LaunchError> {
     registry(request.launch.backend).launch(request)
+}
+
+/// Lists the needs of an agent's plan that nothing enforces; none where the backend isolates.
+#[must_use]
+pub fn open_needs(plan: &Plan) -> Vec<OpenNeed> {
+    registered(plan.backend).open_needs(plan).iter().map(OpenNeed::from).collect()
 }
 
 /// Returns the path of the guest's program for what a backend starts: its path inside, or its own path on the host.

@@ -5,7 +5,7 @@ use super::container::ContainerBackend;
 use super::defaults::{Capacity, ProcessLimit};
 use super::host::Host;
 use super::{LaunchError, LaunchRequest, Lowering, NeedsMet, Running};
-use belljar_contract::{AbsPath, BackendKind, Launch, Unmet};
+use belljar_contract::{AbsPath, BackendKind, Launch, Plan, Unmet};
 
 /// Finds the backend of a plan.
 pub(super) type Registry = fn(BackendKind) -> &'static dyn Backend;
@@ -23,6 +23,11 @@ pub(super) fn registered(kind: BackendKind) -> &'static dyn Backend {
 pub(super) trait Backend: Sync {
     /// Says what enforces each need of the plan, or names every need that cannot be enforced. A pure function.
     fn check_needs(&self, lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>>;
+
+    /// Lists the needs of an agent's plan that nothing enforces. A backend that isolates leaves none open.
+    fn open_needs(&self, _plan: &Plan) -> Vec<Unmet> {
+        Vec::new()
+    }
 
     /// Decides what exactly would be started, once the needs are checked. A pure function.
     fn lower(&self, lowering: &Lowering<'_>, met: NeedsMet) -> Result<Launch, Vec<Unmet>>;

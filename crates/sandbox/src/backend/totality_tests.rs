@@ -152,6 +152,33 @@ fn mount(target: &str, source: &str, access: Access) -> Mount {
 }
 
 #[test]
+fn the_listed_open_needs_are_those_of_the_launch() {
+    let workload = Workload::Agent(Vec::new());
+    for backend in BackendKind::ALL {
+        let plan = plan(backend);
+        let open: Vec<Need> = crate::open_needs(&plan).iter().map(|open| open.need).collect();
+        assert_eq!(open.is_empty(), backend.isolates(), "{backend:?}");
+        let lowered: Vec<Need> =
+            lowered(&plan, &workload).unwrap().open.iter().map(|open| open.need).collect();
+        assert_eq!(open, lowered, "{backend:?}");
+    }
+}
+
+#[test]
+fn without_a_sandbox_directories_of_the_run_are_made_and_no_other() {
+    let temporary = |target: &str| Mount {
+        target: path(target),
+        source: MountSource::Temporary,
+        access: Access::ReadWrite,
+        why: String::new(),
+    };
+    let own = plan(BackendKind::Host).instance.directory.child("host/tmp");
+    let made = lower_host(vec![temporary("/tmp"), temporary(&own.to_string())]).unwrap().made;
+    assert!(made.iter().any(|made| *made == Made::Directory(own.clone())), "{made:?}");
+    assert!(!made.iter().any(|made| *made.path() == path("/tmp")), "{made:?}");
+}
+
+#[test]
 fn without_a_sandbox_the_command_is_the_program_and_much_is_open() {
     let launch = lower_host(Vec::new()).unwrap();
     assert_eq!(launch.program.to_string(), "ls");

@@ -36,7 +36,7 @@ check! {
     /// A JSON file has a value. `path` leads to it by members and numbers of items, with dots between them
     /// (`summary.rows.0.name`); all but its last step must be there. Of `equals`, `in`, `gt`, `exists`, `absent` and
     /// `is_null` each that is given must hold; without any the value must exist. Files of up to 10 MiB are read.
-    ArtifactJson(Files, "artifact_json"): ArtifactJsonSpec
+    ArtifactJson(Files, "artifact_json", NotNeeded): ArtifactJsonSpec
 }
 
 impl Check for ArtifactJson {

@@ -29,7 +29,7 @@ table! {
 check! {
     /// A file holds text. At least one of `contains`, `not_contains`, `matches` and `not_matches` is given, and each that
     /// is must hold. Of a file that is not all UTF-8, nothing can be said not to be in it. Files of up to 10 MiB are read.
-    ArtifactText(Files, "artifact_text"): ArtifactTextSpec
+    ArtifactText(Files, "artifact_text", NotNeeded): ArtifactTextSpec
 }
 
 impl Check for ArtifactText {

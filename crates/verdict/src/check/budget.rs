@@ -11,20 +11,20 @@ pub(super) const KEYS: &[Key] = &[Cost::KEY, Tokens::KEY, Turns::KEY, Memory::KE
 check! {
     /// The run cost at most so many US dollars, as the gateway counted. For a script or a replay: what the usage that the
     /// answers report would cost.
-    Cost(Budgets, "max_cost_usd"): Decimal
+    Cost(Budgets, "max_cost_usd", NotNeeded): Decimal
 }
 check! {
     /// The model read and wrote at most so many tokens, as its answers report, also those of a script or a tape; tokens of
     /// its cache do not count.
-    Tokens(Budgets, "max_tokens"): Count
+    Tokens(Budgets, "max_tokens", NotNeeded): Count
 }
 check! {
     /// The model took at most so many steps, in all turns together. Needs the whole conversation.
-    Turns(Budgets, "max_turns"): Count
+    Turns(Budgets, "max_turns", NotNeeded): Count
 }
 check! {
     /// The sandbox held at most so many bytes of memory at once.
-    Memory(Budgets, "max_peak_rss_bytes"): Count
+    Memory(Budgets, "max_peak_rss_bytes", NotNeeded): Count
 }
 
 /// A run that was cut short would have used more.

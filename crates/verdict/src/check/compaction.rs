@@ -10,7 +10,7 @@ pub(super) const KEYS: &[Key] = &[Compacted::KEY];
 
 check! {
     /// The agent compacted the conversation at least once.
-    Compacted(Outcome, "compaction_occurred"): Yes
+    Compacted(Outcome, "compaction_occurred", NotNeeded): Yes
 }
 
 impl Check for Compacted {

@@ -17,13 +17,13 @@ check! {
     /// not refused. `example.org` means that and all names below it, `*.example.org` only those below. `expect_denied` of
     /// a scenario writes one of these for each host. Where nothing but the model's own listener is inside, an attempt is
     /// not seen and the check is unknown.
-    Denied(Egress, "egress_denied"): HostMatch
+    Denied(Egress, "egress_denied", Needed("programs can connect without the proxy, so a refusal was not enforced and an attempt may not be seen")): HostMatch
 }
 check! {
     /// The host was reached: allowed, and the connection came about. A name that was only looked up is not reached. In a
     /// replay without `--network` nothing is dialled, and what the rules allow is unknown.
     /// `example.org` means that and all names below it, `*.example.org` only those below.
-    Allowed(Egress, "egress_allowed"): HostMatch
+    Allowed(Egress, "egress_allowed", ForFail("a connection that did not use the proxy is not seen")): HostMatch
 }
 
 /// The rows of a log that can be relied on, and whether they are all.
@@ -33,6 +33,9 @@ fn rows<'a>(run: &Run<'a>) -> Result<(&'a [EgressRow], Result<(), &'static str>)
     };
     match &log.state {
         EgressLogState::Complete => Ok((&log.rows, Ok(()))),
+        EgressLogState::Unenforced => {
+            Ok((&log.rows, Err("connections that did not use the proxy are not in the log")))
+        }
         EgressLogState::Truncated => Ok((&log.rows, Err("the egress log stops before its end"))),
         EgressLogState::Absent => Err(Finding::unknown("no egress log was kept")),
         EgressLogState::Edited { line, fault: _ } => {
@@ -47,7 +50,7 @@ fn rows<'a>(run: &Run<'a>) -> Result<(&'a [EgressRow], Result<(), &'static str>)
 /// The decisions about a host.
 fn decisions<'a>(rows: &'a [EgressRow], host: &HostMatch) -> Vec<(u64, &'a EgressDecision)> {
     let decided = rows.iter().filter_map(|row| match row {
-        EgressRow::Decided { seq, at_ms: _, decision } => Some((*seq, decision)),
+        EgressRow::Decided { seq, at_ms: _, decision, enforcement: _ } => Some((*seq, decision)),
         EgressRow::Opened { .. } | EgressRow::Finished { .. } | EgressRow::Closed { .. } => None,
     });
     decided.filter(|(_, decision)| host.fits(&decision.destination)).collect()
@@ -67,7 +70,7 @@ const SINGLE: [&str; 2] = ["model", "ssh"];
 /// Whether an attempt to reach any host would have come to something that writes it down.
 fn sees_attempts(rows: &[EgressRow]) -> bool {
     rows.iter().any(|row| match row {
-        EgressRow::Opened { format: _, run: _, opened_at_ms: _, policy: _, listeners } => {
+        EgressRow::Opened { format: _, run: _, opened_at_ms: _, policy: _, listeners, enforcement: _ } => {
             listeners.iter().any(|listener| !SINGLE.contains(&listener.as_str()))
         }
         EgressRow::Decided { .. } | EgressRow::Finished { .. } | EgressRow::Closed { .. } => false,

@@ -11,17 +11,17 @@ pub(super) const KEYS: &[Key] = &[Exists::KEY, Absent::KEY, Visible::KEY];
 check! {
     /// A file is at this path below the workspace, after the run; a directory counts where something lies in it. A link is
     /// followed below the workspace only: one that leads out fails.
-    Exists(Files, "file_exists"): PathName
+    Exists(Files, "file_exists", NotNeeded): PathName
 }
 check! {
     /// Nothing is at this path below the workspace, after the run. Needs all files to have been looked at. Refused in the
     /// remote lane, where files of the workspace are not what is delivered.
-    Absent(Files, "file_absent"): PathName
+    Absent(Files, "file_absent", NotNeeded): PathName
 }
 check! {
     /// A file is at this path after the run, and it lies where the user sees it: in the outputs or in a connected
     /// directory. Refused in the remote lane, where only what is handed over is delivered.
-    Visible(Files, "user_visible_artifact"): PathName
+    Visible(Files, "user_visible_artifact", NotNeeded): PathName
 }
 
 /// The names of the files after the run.

@@ -13,12 +13,12 @@ check! {
     /// holds too, so ask for a question with `gate_answer_count_min`. Needs the whole conversation.
     ///
     /// `false`: at least one answer came back as an error. One that was never seen to come back does not count.
-    Delivered(Questions, "gate_answers_delivered"): bool
+    Delivered(Questions, "gate_answers_delivered", NotNeeded): bool
 }
 check! {
     /// At least this many calls that ask the user were answered, and the answers reached the model without an error. A
     /// call that asks three questions at once counts one.
-    GateAnswersMin(Questions, "gate_answer_count_min"): Count
+    GateAnswersMin(Questions, "gate_answer_count_min", NotNeeded): Count
 }
 
 fn text(gate: &Gate<'_>) -> String {

@@ -12,12 +12,12 @@ pub(super) const KEYS: &[Key] = &[Blocked::KEY, NotBlocked::KEY];
 check! {
     /// A hook before a tool blocked it, and the tool's name matches. A hook blocks by status 2, or by saying `block` or
     /// `deny`. Unknown if the agent reports no hook at all.
-    Blocked(Hooks, "hook_blocked"): Pattern
+    Blocked(Hooks, "hook_blocked", NotNeeded): Pattern
 }
 check! {
     /// No hook blocked a tool. Needs the whole conversation, and an agent that reports its hooks: if none was seen to run,
     /// the check is unknown.
-    NotBlocked(Hooks, "no_hook_blocked"): Yes
+    NotBlocked(Hooks, "no_hook_blocked", NotNeeded): Yes
 }
 
 /// A hook before a tool.

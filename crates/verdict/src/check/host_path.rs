@@ -17,7 +17,7 @@ check! {
     ///
     /// Inside the sandbox such a path alone is not a leak: a project may be mounted below `/home`. So belljar checks it
     /// only where a scenario asks for it.
-    NoHostPath(Outcome, "transcript_no_host_path"): Yes
+    NoHostPath(Outcome, "transcript_no_host_path", Needed("the workspace and the agent's home are directories of this machine")): Yes
 }
 
 impl Check for NoHostPath {

@@ -9,16 +9,16 @@ pub(super) const KEYS: &[Key] = &[Tool::KEY, Connector::KEY, Skill::KEY];
 
 check! {
     /// The agent was offered a tool whose name matches, called or not.
-    Tool(Tools, "tool_available"): Pattern
+    Tool(Tools, "tool_available", NotNeeded): Pattern
 }
 check! {
     /// The agent was connected to an MCP server whose name matches, used or not. A server that failed or waits for a
     /// login is not available; of one that was still starting nothing is known.
-    Connector(Tools, "connector_available"): Pattern
+    Connector(Tools, "connector_available", NotNeeded): Pattern
 }
 check! {
     /// The agent was offered a skill whose name matches, used or not.
-    Skill(Skills, "skill_available"): Pattern
+    Skill(Skills, "skill_available", NotNeeded): Pattern
 }
 
 /// The inventory of a conversation.

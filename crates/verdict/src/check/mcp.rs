@@ -10,7 +10,7 @@ pub(super) const KEYS: &[Key] = &[NoMcpError::KEY];
 
 check! {
     /// No MCP server failed to connect and no call of its tools failed. Needs the whole conversation, from its beginning.
-    NoMcpError(Tools, "no_mcp_error"): Yes
+    NoMcpError(Tools, "no_mcp_error", NotNeeded): Yes
 }
 
 impl Check for NoMcpError {

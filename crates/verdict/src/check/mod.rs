@@ -98,6 +98,8 @@ pub(crate) enum Effect {
     ExpectsError,
     /// A signal does not count.
     Softens(Softened),
+    /// Without a sandbox these checks do not count.
+    WaivesIsolation(Vec<&'static str>),
 }
 
 /// A signal that the author lets pass.
@@ -116,6 +118,8 @@ pub(crate) enum Softened {
 pub(crate) struct Key {
     pub name: &'static str,
     pub group: Group,
+    /// Which of its findings rest on a sandbox.
+    pub isolation: Isolation,
     /// The lines of its documentation.
     pub doc: &'static [&'static str],
     /// The JSON Schema of its value.
@@ -127,6 +131,45 @@ pub(crate) struct Key {
 impl std::fmt::Debug for Key {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(self.name)
+    }
+}
+
+/// Which findings of a check rest on the sandbox of the run. Each check decides it; without a sandbox such a finding is
+/// unknown. The text says why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Isolation {
+    /// belljar itself saw what the finding is about.
+    NotNeeded,
+    /// A pass says that something did not happen, and it may have happened where belljar does not look. A failure was seen.
+    ForPass(&'static str),
+    /// A failure says that something did not happen. A pass was seen.
+    ForFail(&'static str),
+    /// Neither says anything.
+    Needed(&'static str),
+}
+
+impl Isolation {
+    /// Why such a finding says nothing without a sandbox; `None` if it does.
+    pub(crate) const fn missing(self, found: Outcome) -> Option<&'static str> {
+        match (self, found) {
+            (Self::ForPass(why), Outcome::Pass)
+            // Unknown, because what is not in the record may have happened.
+            | (Self::ForFail(why), Outcome::Fail | Outcome::Unknown)
+            | (Self::Needed(why), Outcome::Pass | Outcome::Fail | Outcome::Unknown | Outcome::Waived) => {
+                Some(why)
+            }
+            (Self::ForPass(_), Outcome::Fail | Outcome::Unknown | Outcome::Waived)
+            | (Self::ForFail(_), Outcome::Pass | Outcome::Waived)
+            | (Self::NotNeeded, _) => None,
+        }
+    }
+
+    /// Why any of its findings may say nothing without a sandbox.
+    pub(crate) const fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::NotNeeded => None,
+            Self::ForPass(why) | Self::ForFail(why) | Self::Needed(why) => Some(why),
+        }
     }
 }
 
@@ -178,9 +221,12 @@ impl Group {
     }
 }
 
-/// Makes a check from its documentation, its key and the type of its value.
+/// Makes a check from its documentation, its key, what it needs of the sandbox, and the type of its value.
 macro_rules! check {
-    ($(#[doc = $doc:literal])+ $name:ident($group:ident, $key:literal): $value:ty) => {
+    (
+        $(#[doc = $doc:literal])+
+        $name:ident($group:ident, $key:literal, $isolation:ident $(($why:literal))?): $value:ty
+    ) => {
         $(#[doc = $doc])+
         #[derive(Debug)]
         struct $name($value);
@@ -189,6 +235,7 @@ macro_rules! check {
             const KEY: $crate::check::Key = $crate::check::Key {
                 name: $key,
                 group: $crate::check::Group::$group,
+                isolation: $crate::check::Isolation::$isolation $(($why))?,
                 doc: &[$($doc),+],
                 schema: <$value as ::belljar_contract::decode::Decode>::schema,
                 decode: |node, faults| {

@@ -11,12 +11,12 @@ pub(super) const KEYS: &[Key] = &[Asked::KEY, Options::KEY, QuestionsMax::KEY];
 
 check! {
     /// The user was asked a question whose text or header matches.
-    Asked(Questions, "question_asked"): Pattern
+    Asked(Questions, "question_asked", NotNeeded): Pattern
 }
 check! {
     /// The user was asked at most this many questions. A call that asks three at once counts three. Needs the whole
     /// conversation.
-    QuestionsMax(Questions, "questions_count_max"): Count
+    QuestionsMax(Questions, "questions_count_max", NotNeeded): Count
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ table! {
 check! {
     /// A question offered these labels, as it was asked. One of `equals` and `contains` is given. Without `when_question`
     /// exactly one question must have been asked; with it, each that matches must have the labels.
-    Options(Questions, "question_options"): OptionsSpec
+    Options(Questions, "question_options", NotNeeded): OptionsSpec
 }
 
 /// Every question with the event that asked.

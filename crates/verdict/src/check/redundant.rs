@@ -13,7 +13,7 @@ pub(super) const KEYS: &[Key] = &[RedundantMax::KEY];
 check! {
     /// At most this many calls repeat an earlier one: the same tool with the same input, whatever the order of its
     /// members. Needs the whole conversation.
-    RedundantMax(Tools, "max_redundant_tool_calls"): Count
+    RedundantMax(Tools, "max_redundant_tool_calls", NotNeeded): Count
 }
 
 impl Check for RedundantMax {
@@ -34,7 +34,7 @@ impl Check for RedundantMax {
             Outcome::Fail if certain <= self.0.0 => {
                 Finding::unknown(format!("{}, but values were redacted in them", finding.message))
             }
-            Outcome::Pass | Outcome::Fail | Outcome::Unknown => finding,
+            Outcome::Pass | Outcome::Fail | Outcome::Unknown | Outcome::Waived => finding,
         }
     }
 }

@@ -22,7 +22,7 @@ check! {
     /// `error` also says that a failure of the agent is expected, so that it does not decide the verdict by itself.
     /// A failure of the network or a usage limit is never what was expected. Unknown where a limit or an interrupt ended
     /// the run.
-    Ended(Outcome, "result"): Wanted
+    Ended(Outcome, "result", NotNeeded): Wanted
 }
 
 impl Check for Ended {

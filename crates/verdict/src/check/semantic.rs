@@ -95,7 +95,7 @@ check! {
     /// A model that is shown the run finds that the claims hold. It is asked once the agent has ended, through the same
     /// gateway, and quotes the passage that shows it: a quote that does not occur makes the claim unknown. A replay uses
     /// the recorded answers. Without an answer a claim is unknown.
-    Semantic(Outcome, "semantic_matches"): SemanticSpec
+    Semantic(Outcome, "semantic_matches", NotNeeded): SemanticSpec
 }
 
 impl Semantic {

@@ -11,12 +11,12 @@ pub(super) const KEYS: &[Key] = &[Triggered::KEY, NotTriggered::KEY, SkillToolUs
 check! {
     /// The model used a skill whose name matches: with the `Skill` tool, or by reading or running its files. A message of
     /// the user that names the skill does not count.
-    Triggered(Skills, "skill_triggered"): Pattern
+    Triggered(Skills, "skill_triggered", NotNeeded): Pattern
 }
 check! {
     /// The model used no skill whose name matches. Needs the whole conversation, and an agent that was offered the
     /// tool for skills; otherwise the check is unknown.
-    NotTriggered(Skills, "no_skill_triggered"): Pattern
+    NotTriggered(Skills, "no_skill_triggered", NotNeeded): Pattern
 }
 
 table! {
@@ -32,7 +32,7 @@ table! {
 check! {
     /// A tool was called while a skill was in use: after its first use, and before another skill was used. Needs the
     /// whole conversation.
-    SkillToolUsed(Skills, "skill_tool_used"): UsedSpec
+    SkillToolUsed(Skills, "skill_tool_used", NotNeeded): UsedSpec
 }
 
 /// The uses, in order.

@@ -12,20 +12,20 @@ pub(super) const KEYS: &[Key] =
 
 check! {
     /// A sub-agent was started whose type or description matches.
-    Dispatched(SubAgents, "subagent_dispatched"): Pattern
+    Dispatched(SubAgents, "subagent_dispatched", NotNeeded): Pattern
 }
 check! {
     /// At most this many sub-agents were started. Needs the whole conversation.
-    DispatchesMax(SubAgents, "dispatch_count_max"): Count
+    DispatchesMax(SubAgents, "dispatch_count_max", NotNeeded): Count
 }
 check! {
     /// A sub-agent called a tool of this name; `*` is any text, `?` one character. Calls of a skill or of a fork of the
     /// agent are the agent's own.
-    SubAgentToolUsed(SubAgents, "subagent_tool_used"): ToolGlob
+    SubAgentToolUsed(SubAgents, "subagent_tool_used", NotNeeded): ToolGlob
 }
 check! {
     /// No sub-agent called a tool of this name; `*` is any text, `?` one character. Needs the whole conversation.
-    ToolAbsent(SubAgents, "subagent_tool_absent"): ToolGlob
+    ToolAbsent(SubAgents, "subagent_tool_absent", NotNeeded): ToolGlob
 }
 
 table! {
@@ -40,7 +40,7 @@ table! {
 
 check! {
     /// The result of a sub-agent contains this text. The lines that the agent adds about its id and usage do not count.
-    OutputContains(SubAgents, "subagent_output_contains"): OutputSpec
+    OutputContains(SubAgents, "subagent_output_contains", NotNeeded): OutputSpec
 }
 
 /// A sub-agent that was started.

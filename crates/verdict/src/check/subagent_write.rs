@@ -26,7 +26,7 @@ table! {
 check! {
     /// A sub-agent wrote a file by a tool, and the call came back without an error. The path is the one of the call, taken
     /// as it is written there. One of `path` and `path_suffix` is given.
-    FileWrite(SubAgents, "subagent_file_write"): FileWriteSpec
+    FileWrite(SubAgents, "subagent_file_write", NotNeeded): FileWriteSpec
 }
 
 impl Check for FileWrite {

@@ -12,11 +12,11 @@ pub(super) const KEYS: &[Key] = &[AllCompleted::KEY, TasksMin::KEY, Status::KEY]
 
 check! {
     /// The agent created at least one task, and each is completed at the end. Needs the whole conversation.
-    AllCompleted(Tasks, "all_tasks_completed"): Yes
+    AllCompleted(Tasks, "all_tasks_completed", NotNeeded): Yes
 }
 check! {
     /// The agent created at least this many tasks.
-    TasksMin(Tasks, "task_count_min"): Count
+    TasksMin(Tasks, "task_count_min", NotNeeded): Count
 }
 
 table! {
@@ -31,7 +31,7 @@ table! {
 
 check! {
     /// A task whose subject or number matches has this status at the end. Needs the whole conversation.
-    Status(Tasks, "task_status"): StatusSpec
+    Status(Tasks, "task_status", NotNeeded): StatusSpec
 }
 
 /// A task as the calls leave it.

@@ -10,15 +10,15 @@ pub(super) const KEYS: &[Key] = &[Called::KEY, NotCalled::KEY, CallsMax::KEY];
 check! {
     /// The agent itself called a tool of this name; `*` is any text, `?` one character. Whether the call was allowed or
     /// succeeded does not matter here, see `tool_no_error`; for sub-agents see `subagent_tool_used`.
-    Called(Tools, "tool_called"): ToolGlob
+    Called(Tools, "tool_called", NotNeeded): ToolGlob
 }
 check! {
     /// No tool of this name was called, also not by a sub-agent; `*` is any text, `?` one character. Needs the whole conversation.
-    NotCalled(Tools, "tool_not_called"): ToolGlob
+    NotCalled(Tools, "tool_not_called", NotNeeded): ToolGlob
 }
 check! {
     /// The agent itself made at most this many calls; those of sub-agents do not count. Needs the whole conversation.
-    CallsMax(Tools, "tool_calls_max"): Count
+    CallsMax(Tools, "tool_calls_max", NotNeeded): Count
 }
 
 impl Check for Called {

@@ -11,15 +11,15 @@ pub(super) const KEYS: &[Key] = &[NoError::KEY, NoErrorIfCalled::KEY, ErrorsMax:
 check! {
     /// A tool whose name matches was called, and no such call failed. A name that matches no call fails, so that a
     /// typo is noticed. A call without a result does not count as a success. Needs the whole conversation.
-    NoError(Tools, "tool_no_error"): Pattern
+    NoError(Tools, "tool_no_error", NotNeeded): Pattern
 }
 check! {
     /// No call of a tool whose name matches failed; none at all is fine. Needs the whole conversation.
-    NoErrorIfCalled(Tools, "tool_no_error_if_called"): Pattern
+    NoErrorIfCalled(Tools, "tool_no_error_if_called", NotNeeded): Pattern
 }
 check! {
     /// At most this many calls failed, of all tools and of sub-agents too. Needs the whole conversation.
-    ErrorsMax(Tools, "max_tool_errors"): Count
+    ErrorsMax(Tools, "max_tool_errors", NotNeeded): Count
 }
 
 /// The first of the calls that failed or never came back.

@@ -12,20 +12,20 @@ pub(super) const KEYS: &[Key] =
 
 check! {
     /// The result of a tool contains this text exactly.
-    ResultContains(Tools, "tool_result_contains"): Text
+    ResultContains(Tools, "tool_result_contains", NotNeeded): Text
 }
 check! {
     /// No tool returned this text. Needs the whole conversation.
-    ResultNotContains(Tools, "tool_result_not_contains"): Text
+    ResultNotContains(Tools, "tool_result_not_contains", NotNeeded): Text
 }
 check! {
     /// What a tool returned matches. Needs the whole conversation, because a pattern may depend on where a text ends, and long
     /// ones may have been cut.
-    ResultMatches(Tools, "tool_result_matches"): Pattern
+    ResultMatches(Tools, "tool_result_matches", NotNeeded): Pattern
 }
 check! {
     /// Nothing that a tool returned matches. Needs the whole conversation.
-    ResultNotMatches(Tools, "tool_result_not_matches"): Pattern
+    ResultNotMatches(Tools, "tool_result_not_matches", NotNeeded): Pattern
 }
 
 /// The first return in which something is found.

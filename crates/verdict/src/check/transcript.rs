@@ -12,20 +12,20 @@ pub(super) const KEYS: &[Key] =
 
 check! {
     /// The agent's messages contain this text exactly. The messages are joined by newlines.
-    TranscriptContains(Outcome, "transcript_contains"): Text
+    TranscriptContains(Outcome, "transcript_contains", NotNeeded): Text
 }
 check! {
     /// The agent did not say this text. Needs the whole conversation.
-    TranscriptNotContains(Outcome, "transcript_not_contains"): Text
+    TranscriptNotContains(Outcome, "transcript_not_contains", NotNeeded): Text
 }
 check! {
     /// What the agent said matches. The messages are joined by newlines. Needs the whole conversation, because a pattern
     /// may depend on where the text begins and ends.
-    TranscriptMatches(Outcome, "transcript_matches"): Pattern
+    TranscriptMatches(Outcome, "transcript_matches", NotNeeded): Pattern
 }
 check! {
     /// What the agent said does not match. Needs the whole conversation.
-    TranscriptNotMatches(Outcome, "transcript_not_matches"): Pattern
+    TranscriptNotMatches(Outcome, "transcript_not_matches", NotNeeded): Pattern
 }
 
 /// The texts in one, and where each event begins in it.

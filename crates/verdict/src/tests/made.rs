@@ -3,8 +3,8 @@
 use belljar_contract::{
     AskedOption, AskedQuestion, CallId, ConversationEnd, ConversationFailure, Digest, EGRESS_LOG_FORMAT,
     EgressDecision, EgressEnd, EgressLogReading, EgressLogState, EgressRefusal, EgressRow, EgressVerdict,
-    EgressWay, Evidence, FileKind, FileSeen, FilesSeen, GuestEnd, Lane, Metrics, Observation, RequestId,
-    RunId, Seen, ServerSeen, SessionId, SkillWay, Speaker, TurnOutcome, Whole,
+    EgressWay, Enforcement, Evidence, FileKind, FileSeen, FilesSeen, GuestEnd, Lane, Metrics, Observation,
+    RequestId, RunId, RunIsolation, Seen, ServerSeen, SessionId, SkillWay, Speaker, TurnOutcome, Whole,
 };
 use serde_json::Value;
 
@@ -30,6 +30,7 @@ pub(super) fn nothing() -> Evidence {
         },
         duration_ms: Some(5),
         stopped_by: None,
+        isolation: RunIsolation::Sealed,
         claims: Vec::new(),
         lane: Lane::Local,
     }
@@ -258,7 +259,7 @@ pub(super) fn went(decisions: &[(&str, EgressWay, bool)]) -> Evidence {
             credential: None,
             within: None,
         };
-        rows.push(EgressRow::Decided { seq, at_ms: 1, decision });
+        rows.push(EgressRow::Decided { seq, at_ms: 1, decision, enforcement: Enforcement::Enforced });
         if *allowed {
             let address = Some(std::net::SocketAddr::from(([192, 0, 2, 1], 443)));
             let end = EgressEnd { address, sent: 1, received: 1, duration_ms: 1, failure: None };
@@ -277,6 +278,7 @@ pub(super) fn opened(listeners: &[&str]) -> EgressRow {
         opened_at_ms: 1,
         policy: Digest::of(b"rules"),
         listeners: listeners.iter().map(|one| (*one).to_owned()).collect(),
+        enforcement: Enforcement::Enforced,
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod cases;
 mod compared;
+mod isolation;
 mod judge_votes;
 mod judging;
 mod made;

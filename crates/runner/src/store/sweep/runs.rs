@@ -5,7 +5,7 @@ use super::{IN_USE, SweepError, SweepOutcome, SweepRequest, Swept, SweptKind, ol
 use crate::store::findings::FindingsStore;
 use crate::store::locks;
 use crate::store::runtime::MAKING_PREFIX;
-use crate::suite::stage;
+use crate::suite::{stage, unsealed};
 use belljar_contract::{AbsPath, TimeSpan};
 use belljar_record::{RemoveError, RunEntry, RunState, RunStore, measure};
 use std::time::{Duration, SystemTime};
@@ -16,12 +16,13 @@ const FINDINGS_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 const REMOVING_PREFIX: &str = ".removing-";
 
 pub(super) fn stages(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Result<(), SweepError> {
-    let staging = stage::staging(&request.environment.state);
-    orphans(request, &staging, &SweptKind::Stage, out)?;
-    // A process that was killed while it created its stage had no lock yet.
-    for path in old_entries(&staging, request.now) {
-        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MAKING_PREFIX)) {
-            out.push(request.leftover(path.clone(), || tree(&path)));
+    for staging in [stage::staging(&request.environment.state), unsealed::staging(request.environment)] {
+        orphans(request, &staging, &SweptKind::Stage, out)?;
+        // A process that was killed while it created its stage had no lock yet.
+        for path in old_entries(&staging, request.now) {
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(MAKING_PREFIX)) {
+                out.push(request.leftover(path.clone(), || tree(&path)));
+            }
         }
     }
     Ok(())

@@ -25,14 +25,12 @@ const OTHER_BACKEND: &str = "use `backend = \"bwrap\"`";
 
 pub(super) fn check_needs(lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>> {
     let Lowering { plan, workload, .. } = *lowering;
-    let (mut controls, mut open, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+    let open = open_needs(plan, workload);
+    let (mut controls, mut refused) = (Vec::new(), Vec::new());
     for need in plan.needs(workload) {
         match fate(need) {
             Fate::Enforced(mechanism) => controls.push(Control { need, mechanism: mechanism.to_owned() }),
-            Fate::Open(why) => {
-                let fix = "`backend = \"bwrap\"` enforces it".to_owned();
-                open.push(Unmet { need, why: why.to_owned(), fix });
-            }
+            Fate::Open(_) => {}
             Fate::Refused(why) => {
                 refused.push(Unmet { need, why: why.to_owned(), fix: OTHER_BACKEND.to_owned() });
             }
@@ -41,6 +39,18 @@ pub(super) fn check_needs(lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet
     refused.extend(no_agent(lowering).into_iter().chain(no_image(lowering)));
     refused.extend(plan.mounts.iter().filter_map(|mount| stand_in(mount, lowering).err()));
     if refused.is_empty() { Ok(NeedsMet { controls, open }) } else { Err(refused) }
+}
+
+/// The needs that nothing enforces. Choosing this backend accepts them, and every run lists them.
+pub(super) fn open_needs(plan: &Plan, workload: &Workload) -> Vec<Unmet> {
+    let open = plan.needs(workload).into_iter().filter_map(|need| match fate(need) {
+        Fate::Open(why) => {
+            let fix = "`backend = \"bwrap\"` enforces it".to_owned();
+            Some(Unmet { need, why: why.to_owned(), fix })
+        }
+        Fate::Enforced(_) | Fate::Refused(_) => None,
+    });
+    open.collect()
 }
 
 pub(super) fn lower(
@@ -88,8 +98,9 @@ fn stand_in(mount: &Mount, lowering: &Lowering<'_>) -> Result<Vec<Made>, Unmet> 
         | MountSource::Image
         | MountSource::SyntheticEtc
         | MountSource::Proc
-        | MountSource::Devices
-        | MountSource::Temporary => Vec::new(),
+        | MountSource::Devices => Vec::new(),
+        MountSource::Temporary if own => vec![Made::Directory(target.clone())],
+        MountSource::Temporary => Vec::new(),
         MountSource::AgentProgram => match (&machine.agent, workload) {
             (Some(agent), Workload::Agent(_)) => vec![Made::Link { at: target.clone(), to: agent.clone() }],
             (Some(_) | None, Workload::Agent(_) | Workload::Command(_)) => Vec::new(),
@@ -132,7 +143,7 @@ fn fate(need: Need) -> Fate {
         Need::Time => Fate::Enforced("the supervisor's clock"),
         Need::Model => Fate::Enforced("gateway on a unix socket; the credential stays outside"),
         Need::Cost => Fate::Enforced("the gateway counts, and refuses the request that would pass the limit"),
-        Need::Files => Fate::Open("every file of yours can be read and written"),
+        Need::Files => Fate::Open("every file of yours can be read and written; settings in /etc apply"),
         Need::Processes => Fate::Open("your processes can be seen, signalled and traced"),
         Need::Ipc => Fate::Open("shared memory and sockets of yours can be used"),
         Need::Network => Fate::Open("the whole network can be reached, this machine's services too"),
@@ -142,7 +153,9 @@ fn fate(need: Need) -> Fate {
         Need::Terminal => Fate::Open("it has a terminal of its own, but can open yours"),
         Need::Lifetime => Fate::Open("processes that leave its group outlive the run"),
         Need::HostExecuted => Fate::Open("hooks, settings and shell files can be changed"),
-        Need::Egress => Fate::Open("hosts that are not allowed can be reached as well"),
+        Need::Egress => {
+            Fate::Open("hosts that are not allowed can be reached; only programs that use the proxy are seen")
+        }
         Need::Overlay => Fate::Refused("without a sandbox changes cannot be kept in an overlay"),
         Need::Copy => Fate::Refused("without a sandbox the project cannot be replaced by a copy"),
         Need::Memory | Need::Pids | Need::Cpu | Need::Tmpfs => Fate::Refused(NO_LIMIT),

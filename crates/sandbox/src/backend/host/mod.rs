@@ -6,7 +6,7 @@ mod process;
 use super::defaults::{Capacity, ProcessLimit};
 use super::registry::Backend;
 use super::{LaunchError, LaunchRequest, Lowering, NeedsMet, Running};
-use belljar_contract::{AbsPath, Launch, Unmet};
+use belljar_contract::{AbsPath, Launch, Plan, Unmet, Workload};
 
 const NO_LIMIT: &str = "without a sandbox no limit is set";
 
@@ -17,6 +17,10 @@ pub(super) struct Host;
 impl Backend for Host {
     fn check_needs(&self, lowering: &Lowering<'_>) -> Result<NeedsMet, Vec<Unmet>> {
         lower::check_needs(lowering)
+    }
+
+    fn open_needs(&self, plan: &Plan) -> Vec<Unmet> {
+        lower::open_needs(plan, &Workload::Agent(Vec::new()))
     }
 
     fn lower(&self, lowering: &Lowering<'_>, met: NeedsMet) -> Result<Launch, Vec<Unmet>> {

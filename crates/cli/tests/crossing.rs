@@ -1,5 +1,7 @@
 //! Recordings on another version of the agent than the one that they were made with, in both directions.
 
+mod shapes;
+
 use crate::stage::Stage;
 use belljar_testkit::process::Finished;
 use belljar_testkit::{agent, require};

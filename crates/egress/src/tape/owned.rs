@@ -29,9 +29,22 @@ const CONFIRMS: [&str; 9] = [
     "Write",
 ];
 
-/// The parts of a request that belong to the user's side, in their order.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct OwnedParts(pub Vec<OwnedPart>);
+/// The agent's tool that asks the user. Its result is a sentence of the agent around quoted questions and answers.
+const ASKS: &str = "AskUserQuestion";
+
+/// The agent's tool that looks other tools up. An agent that offers it may leave tools out of its requests.
+const LOOKS_UP: &str = "ToolSearch";
+
+/// The parts of a request that belong to the user's side.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OwnedParts {
+    /// Texts, calls and results, in their order.
+    pub parts: Vec<OwnedPart>,
+    /// Tools of declared servers, by name.
+    tools: BTreeMap<String, OwnedPart>,
+    /// Whether the agent may have left some of them out.
+    looks_up: bool,
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct OwnedPart {
@@ -50,42 +63,59 @@ impl PartialEq for OwnedPart {
 impl OwnedParts {
     /// Reads a normalised request.
     pub fn of(request: &Value) -> Self {
-        let tools = request.get("tools").and_then(Value::as_array).into_iter().flatten().enumerate();
-        let mut own: Vec<OwnedPart> = tools
-            .filter(|(_, tool)| name(tool).starts_with(SERVER_TOOL))
-            .map(|(at, tool)| OwnedPart { value: json!({"tool": tool}), pointer: format!("/tools/{at}") })
-            .collect();
-        // The order in which servers answer is not the user's.
-        own.sort_by_key(|part| name(&part.value["tool"]).to_owned());
+        let offered = || request.get("tools").and_then(Value::as_array).into_iter().flatten().enumerate();
+        let own = offered().filter(|(_, tool)| name(tool).starts_with(SERVER_TOOL)).map(|(at, tool)| {
+            let part = OwnedPart { value: json!({"tool": tool}), pointer: format!("/tools/{at}") };
+            (name(tool).to_owned(), part)
+        });
         let calls = calls(request);
+        let mut parts = Vec::new();
         for (at, message) in messages(request).iter().enumerate() {
-            read_message(message, &format!("/messages/{at}"), &calls, &mut own);
+            read_message(message, &format!("/messages/{at}"), &calls, &mut parts);
         }
-        Self(own)
+        Self { parts, tools: own.collect(), looks_up: offered().any(|(_, tool)| name(tool) == LOOKS_UP) }
     }
 
     /// Reads the first message that is not the agent's.
     pub fn first_message(request: &Value) -> Self {
-        let mut own = Vec::new();
+        let mut parts = Vec::new();
         for (at, message) in messages(request).iter().enumerate() {
-            read_message(message, &format!("/messages/{at}"), &BTreeMap::new(), &mut own);
-            if !own.is_empty() {
+            read_message(message, &format!("/messages/{at}"), &BTreeMap::new(), &mut parts);
+            if !parts.is_empty() {
                 break;
             }
         }
-        Self(own)
+        Self { parts, ..Self::default() }
+    }
+
+    /// Whether every part is the same. A tool that one side does not have may have been left out by the agent there.
+    pub fn matches(&self, present: &Self) -> bool {
+        self.differing(present).is_empty()
     }
 
     /// The parts that differ, as pairs of the recorded and the present one.
     pub fn differing<'a>(&'a self, present: &'a Self) -> Vec<(Option<&'a OwnedPart>, Option<&'a OwnedPart>)> {
-        let both = (0..self.0.len().max(present.0.len())).map(|at| (self.0.get(at), present.0.get(at)));
-        both.filter(|(recorded, present)| recorded != present).collect()
+        let names: BTreeSet<&String> = self.tools.keys().chain(present.tools.keys()).collect();
+        let tools = names.into_iter().map(|name| (self.tools.get(name), present.tools.get(name)));
+        let tools = tools.filter(|pair| match pair {
+            (Some(recorded), Some(now)) => recorded != now,
+            (Some(_), None) => !present.looks_up,
+            (None, Some(_)) => !self.looks_up,
+            (None, None) => false,
+        });
+        let both = (0..self.parts.len().max(present.parts.len()))
+            .map(|at| (self.parts.get(at), present.parts.get(at)));
+        tools.chain(both.filter(|(recorded, present)| recorded != present)).collect()
     }
 
-    /// All values, to compare them as one document.
+    /// The texts, calls and results as one document.
     pub fn document(&self) -> Value {
-        Value::Array(self.0.iter().map(|part| part.value.clone()).collect())
+        document(&self.parts)
     }
+}
+
+fn document(parts: &[OwnedPart]) -> Value {
+    Value::Array(parts.iter().map(|part| part.value.clone()).collect())
 }
 
 fn messages(request: &Value) -> &[Value] {
@@ -171,9 +201,13 @@ fn push_text(role: &str, text: &str, pointer: String, own: &mut Vec<OwnedPart>) 
 fn result(block: &Value, calls: &BTreeMap<&str, &str>) -> Value {
     let id = block.get("tool_use_id").and_then(Value::as_str).unwrap_or_default();
     let failed = block.get("is_error").and_then(Value::as_bool).unwrap_or(false);
-    let confirms = calls.get(id).is_some_and(|tool| CONFIRMS.contains(tool));
-    if confirms && !failed {
+    let tool = calls.get(id).copied().unwrap_or_default();
+    if CONFIRMS.contains(&tool) && !failed {
         return json!({"result": id, "error": failed});
+    }
+    let quoted = block.get("content").and_then(Value::as_str).and_then(quoted);
+    if let Some(quoted) = quoted.filter(|_| tool == ASKS && !failed) {
+        return json!({"result": id, "error": failed, "answers": quoted});
     }
     let mut content = Vec::new();
     match block.get("content") {
@@ -186,7 +220,13 @@ fn result(block: &Value, calls: &BTreeMap<&str, &str>) -> Value {
         Some(other) => content.push(OwnedPart { value: other.clone(), pointer: String::new() }),
         None => {}
     }
-    json!({"result": id, "error": failed, "content": OwnedParts(content).document()})
+    json!({"result": id, "error": failed, "content": document(&content)})
+}
+
+/// A text from its first to its last quotation mark.
+fn quoted(text: &str) -> Option<&str> {
+    let (first, last) = (text.find('"')?, text.rfind('"')?);
+    (first < last).then(|| &text[first..=last])
 }
 
 /// What another version of the agent sent otherwise, in all requests that matched.
@@ -257,9 +297,7 @@ impl AgentDifferences {
     fn tools(&mut self, recorded: &Value, present: &Value) {
         let tools = |of: &Value| -> BTreeMap<String, Value> {
             let all = of.get("tools").and_then(Value::as_array).into_iter().flatten();
-            all.filter(|tool| !name(tool).starts_with(SERVER_TOOL))
-                .map(|tool| (name(tool).to_owned(), tool.clone()))
-                .collect()
+            all.map(|tool| (name(tool).to_owned(), tool.clone())).collect()
         };
         let (before, now) = (tools(recorded), tools(present));
         self.tools_added.extend(now.keys().filter(|name| !before.contains_key(*name)).cloned());
@@ -310,12 +348,12 @@ mod tests {
             json!([{"role": "user", "content": [
                 {"type": "text", "text": "<system-reminder>x</system-reminder>"}, {"type": "text", "text": "go"}]}]),
         ] {
-            assert_eq!(OwnedParts::of(&request(other.clone())), OwnedParts::of(&plain), "{other}");
+            assert!(OwnedParts::of(&request(other.clone())).matches(&OwnedParts::of(&plain)), "{other}");
         }
         let text = json!([{"role": "user", "content": "go\nthere"}]);
         let blocks = json!([{"role": "user", "content": [
             {"type": "text", "text": "go"}, {"type": "text", "text": "there"}]}]);
-        assert_eq!(OwnedParts::of(&request(text)), OwnedParts::of(&request(blocks)));
+        assert!(OwnedParts::of(&request(text)).matches(&OwnedParts::of(&request(blocks))));
     }
 
     #[test]
@@ -346,29 +384,37 @@ mod tests {
         ] {
             let mut other = base();
             *other.pointer_mut(pointer).unwrap() = value;
-            assert_ne!(OwnedParts::of(&other), own, "{pointer}");
-            let differing = OwnedParts::of(&other);
-            assert!(!own.differing(&differing).is_empty(), "{pointer}");
+            assert!(!own.matches(&OwnedParts::of(&other)), "{pointer}");
         }
         let mut failed = base();
         failed["messages"][2]["content"][0]["is_error"] = json!(true);
-        assert_ne!(OwnedParts::of(&failed), own);
+        assert!(!own.matches(&OwnedParts::of(&failed)));
         let mut shorter = base();
         shorter["messages"].as_array_mut().unwrap().pop();
-        assert_ne!(OwnedParts::of(&shorter), own);
+        assert!(!own.matches(&OwnedParts::of(&shorter)));
+        let mut without = base();
+        without["tools"].as_array_mut().unwrap().pop();
+        assert!(!own.matches(&OwnedParts::of(&without)), "a server's tool is gone");
+        without["tools"].as_array_mut().unwrap().push(json!({"name": LOOKS_UP}));
+        assert!(own.matches(&OwnedParts::of(&without)), "it is looked up when it is needed");
     }
 
     #[test]
     fn what_a_tool_of_the_agent_confirms_is_the_agents_and_its_failure_is_not() {
-        let own = |tool: &str, result: &str| OwnedParts::of(&called(tool, json!(result)));
+        let own = |tool: &str, result: &str| OwnedParts::of(&called(tool, json!(result))).parts;
         assert_eq!(own("Write", "File created"), own("Write", "The file was created"));
         assert_ne!(own("Bash", "one"), own("Bash", "two"));
         let reminding = |text: &str| own("Bash", &format!("<system-reminder>{text}</system-reminder>"));
         assert_ne!(reminding("one"), reminding("two"), "a script may write what looks like a reminder");
         assert_ne!(own("mcp__notes__add", "one"), own("mcp__notes__add", "two"));
+        let asked =
+            |answer: &str, rest: &str| own(ASKS, &format!("Answered: \"Which?\"=\"{answer}\". {rest}"));
+        assert_eq!(asked("Red", "Go on."), asked("Red", "Read it."));
+        assert_ne!(asked("Red", "Go on."), asked("Blue", "Go on."));
+        assert_ne!(own(ASKS, "no answer"), own(ASKS, "none"));
         let mut failed = called("Write", json!("no space"));
         failed["messages"][2]["content"][0]["is_error"] = json!(true);
-        assert_ne!(OwnedParts::of(&failed), own("Write", "File created"));
+        assert_ne!(OwnedParts::of(&failed).parts, own("Write", "File created"));
     }
 
     #[test]

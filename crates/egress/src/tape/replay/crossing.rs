@@ -19,7 +19,9 @@ impl ReplayInner {
             return same;
         }
         let present = OwnedParts::of(&canonical.value);
-        own.map(|(at, _)| at).filter(|at| self.owned(*at) == Some(&present)).collect()
+        own.map(|(at, _)| at)
+            .filter(|at| self.owned(*at).is_some_and(|owned| owned.matches(&present)))
+            .collect()
     }
 
     /// The user's parts of a recorded request; `None` if its body cannot be read.
@@ -47,7 +49,7 @@ impl ReplayInner {
             (ConversationKey::SubAgent { .. }, Matching::UserSide) => {
                 let at = self.setup.exchanges.iter().position(|exchange| exchange.conversation == *key);
                 let request = at.and_then(|at| self.request(at));
-                request.is_some_and(|request| OwnedParts::first_message(&request) == opening)
+                request.is_some_and(|request| OwnedParts::first_message(&request).matches(&opening))
             }
         }
     }
@@ -68,7 +70,7 @@ impl ReplayInner {
         match (self.setup.matching, self.owned(at)) {
             (Matching::UserSide, Some(owned)) => {
                 let now = OwnedParts::of(&present.value);
-                (owned.0.len().abs_diff(now.0.len()), owned.differing(&now).len())
+                (owned.parts.len().abs_diff(now.parts.len()), owned.differing(&now).len())
             }
             (Matching::Whole | Matching::UserSide, _) => {
                 let turns = |of: &Value| of["messages"].as_array().map_or(0, Vec::len);

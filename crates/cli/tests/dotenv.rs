@@ -232,8 +232,8 @@ fn a_manifest_names_further_variables_to_redact() {
     let run = |file: &str| {
         tried(&stage, &["run", "--yes", "--script", "script.json", "--dotenv", file, "--", "-p", "go"])
     };
-    write(&stage, "keys.env", &format!("EXTRA={TOKEN}\n"));
-    let found = run("../keys.env");
+    let set = ["run", "--yes", "--script", "script.json", "--", "-p", "go"];
+    let found = stage.finish(with_agent(&stage, &set).env("EXTRA", TOKEN));
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     let state = stage.path("home/.local/state/belljar/runs");
     assert_eq!(holders(&state, TOKEN), [] as [String; 0]);

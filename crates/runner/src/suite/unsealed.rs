@@ -72,7 +72,7 @@ pub(super) fn check(backend: BackendKind, model: &Model, taping: &Taping) -> Res
 pub(super) fn not_resumed() -> TrialError {
     TrialError::Unsupported(
         "a conversation that can be resumed is kept below your home, where without a sandbox the agent would read your \
-         own instructions; leave --session-id and --resume out, or use `--backend bwrap`"
+         own instructions; do not name the conversation, or use `--backend bwrap`"
             .to_owned(),
     )
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Version of [`RunSummary`]. Readers refuse a larger one.
-pub const SUMMARY_FORMAT: u32 = 1;
+pub const SUMMARY_FORMAT: u32 = 2;
 
 /// The verb that started a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ impl fmt::Display for RunVerb {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSummary {
-    /// [`SUMMARY_FORMAT`].
+    /// What [`RunSummary::format_of`] returns; at most [`SUMMARY_FORMAT`].
     pub format: u32,
     pub run: RunId,
     pub verb: RunVerb,
@@ -98,6 +98,12 @@ pub struct RunSummary {
 impl RunSummary {
     /// The most bytes of the agent's last message that are kept here.
     pub const MESSAGE_MAX: usize = 64 << 10;
+
+    /// The first version that can say what was not isolated, or that a check was waived for it.
+    #[must_use]
+    pub const fn format_of(not_isolated: &[OpenNeed]) -> u32 {
+        if not_isolated.is_empty() { 1 } else { SUMMARY_FORMAT }
+    }
 
     /// The number of all tool calls.
     #[must_use]

@@ -77,6 +77,12 @@ fn fuzz_texts_come_back() {
                 act: GuestAct::Link,
                 answer: HeldAnswer::Always,
             },
+            Event::Unsealed {
+                open: vec![belljar_contract::OpenNeed {
+                    need: belljar_contract::Need::Network,
+                    why: text.clone(),
+                }],
+            },
             Event::WorkspaceChanged { created: *number, changed: 0, removed: u64::MAX },
             Event::RunEnded { status: RunStatus::NotStarted { why: text.clone() }, duration_ms: *number },
         ] {

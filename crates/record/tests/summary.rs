@@ -5,9 +5,9 @@
 mod support;
 
 use belljar_contract::{
-    AgentName, CheckResult, Conclusion, ConversationSource, DecisionMade, Digest, EvidenceNote, Outcome,
-    RunDigests, RunId, RunStatus, RunSummary, RunVerb, RunVerdict, SUMMARY_FORMAT, Scrubber, Secret, Signal,
-    SignalWeight, ToolCount,
+    AgentName, CheckResult, Conclusion, ConversationSource, DecisionMade, Digest, EvidenceNote, Need,
+    OpenNeed, Outcome, RunDigests, RunId, RunStatus, RunSummary, RunVerb, RunVerdict, Scrubber, Secret,
+    Signal, SignalWeight, ToolCount,
 };
 use belljar_record::{RunReader, SUMMARY, write_summary};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use support::{STARTED_MS, abs, nothing};
 fn summary(text: &str) -> RunSummary {
     let text = || text.to_owned();
     RunSummary {
-        format: SUMMARY_FORMAT,
+        format: 1,
         run: RunId::new(7),
         verb: RunVerb::Test,
         subject: text(),
@@ -47,10 +47,7 @@ fn summary(text: &str) -> RunSummary {
             }],
             signals: vec![Signal { code: "stalled".to_owned(), weight: SignalWeight::Warn, message: text() }],
         }),
-        not_isolated: vec![belljar_contract::OpenNeed {
-            need: belljar_contract::Need::Files,
-            why: "every file of yours can be read".to_owned(),
-        }],
+        not_isolated: Vec::new(),
         conversation: ConversationSource::Frames,
         decisions: vec![DecisionMade {
             about: text(),
@@ -80,6 +77,21 @@ fn v1_is_read_and_written_byte_for_byte() {
     assert_eq!(fs::read_to_string(now).unwrap(), fs::read_to_string(old).unwrap(), "raise the format");
 }
 
+/// An older belljar says that it does not know this version; it does not take the file for a foreign one.
+#[test]
+fn what_was_not_isolated_raises_the_format() {
+    let open = vec![OpenNeed { need: Need::Files, why: "every file of yours can be read".to_owned() }];
+    let mut unsealed = summary("a text");
+    (unsealed.format, unsealed.not_isolated) = (RunSummary::format_of(&open), open);
+    if let Some(verdict) = &mut unsealed.verdict {
+        verdict.checks[0].outcome = Outcome::Waived;
+    }
+    assert_eq!((unsealed.format, RunSummary::format_of(&[])), (2, 1));
+    let base = tempfile::tempdir().unwrap();
+    write_summary(&abs(base.path()), unsealed.clone(), &nothing()).unwrap();
+    assert_eq!(RunReader::new(abs(base.path())).summary().unwrap(), Some(unsealed));
+}
+
 #[test]
 fn a_secret_is_in_no_member() {
     // The second one is also a word of belljar's own.
@@ -98,7 +110,7 @@ fn a_secret_is_in_no_member() {
 fn a_later_format_and_a_foreign_file_are_refused() {
     let old = fs::read_to_string(museum().join(SUMMARY)).unwrap();
     for (text, message) in [
-        (old.replace("\"format\": 1", "\"format\": 2"), "has format 2; this belljar reads up to 1"),
+        (old.replace("\"format\": 1", "\"format\": 3"), "has format 3; this belljar reads up to 2"),
         (old.replace("\"verb\": \"test\"", "\"verb\": \"dance\""), "was not written by belljar"),
         (old[..old.len() / 2].to_owned(), "was not written by belljar"),
     ] {

@@ -56,12 +56,6 @@ pub fn events() -> Vec<Event> {
                 abstract_sockets: GuestRestriction::NotAsked,
             },
         },
-        Event::Unsealed {
-            open: vec![belljar_contract::OpenNeed {
-                need: belljar_contract::Need::Network,
-                why: text("the whole network can be reached"),
-            }],
-        },
         Event::CommandStarted { argv0: OsText::try_from("/opt/agent/bin/agent").unwrap() },
         Event::Notice { text: text("a \"quoted\"\nnotice, é") },
         Event::SignalForwarded { signal: 2 },

@@ -5,7 +5,7 @@ use crate::store::kept_run::conversation;
 use crate::store::seal::seal_run;
 use belljar_contract::{
     AbsPath, AskedQuestion, ConversationSource, DecisionMade, Digest, Event, Observation, OpenNeed, Run,
-    RunDigests, RunSummary, RunVerdict, SUMMARY_FORMAT, Seen, Speaker, ToolCount,
+    RunDigests, RunSummary, RunVerdict, Seen, Speaker, ToolCount,
 };
 use belljar_record::{ReadError, Redact, RunReader, WriteError, write_summary};
 use std::collections::BTreeMap;
@@ -49,8 +49,9 @@ impl Concluding<'_> {
         };
         let head = &run.head;
         let scenario = subject.scenario.as_ref();
+        let not_isolated = not_isolated(run);
         let summary = RunSummary {
-            format: SUMMARY_FORMAT,
+            format: RunSummary::format_of(&not_isolated),
             run: head.id.clone(),
             verb: subject.verb,
             subject: scenario.map_or_else(|| head.agent.to_string(), |used| used.name.clone()),
@@ -68,7 +69,7 @@ impl Concluding<'_> {
                 plugins: scenario.map(|used| used.plugins.clone()).unwrap_or_default(),
             },
             verdict,
-            not_isolated: not_isolated(run),
+            not_isolated,
             conversation: source,
             decisions: decisions(&seen),
             final_message: final_message(&seen),

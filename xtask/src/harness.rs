@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use belljar_contract::{
-    Ability, AgentPackage, AgentVersions, CredentialPlace, EnvName, HarnessProfile, LoginFile, ModelAccess, ProfileEnv,
+    Ability, AgentPackage, AgentVersions, CredentialPlace, EnvName, HarnessProfile, LoginFile, ModelAccess,
+    ProfileEnv,
 };
 use belljar_runner::Harnesses;
 

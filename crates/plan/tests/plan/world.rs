@@ -1,10 +1,10 @@
 //! A made-up host and a made-up agent.
 
 use belljar_contract::{
-    AbsPath, Access, AgentName, AgentPackage, Assembly, CredentialPlace, Diagnostic, Digest, EnvName, FileContent, Harness,
-    HarnessProfile, ModelAccess, Persisted, PersistedKind, PersonalFile, PlannedFile, ProfileEnv, Prompt,
-    Purpose, RecordedDirectory, SandboxChoice, SessionTuning, SharedEntry, Sources, TranscriptEntry,
-    TunedAgent, Wanted,
+    AbsPath, Access, AgentName, AgentPackage, Assembly, CredentialPlace, Diagnostic, Digest, EnvName,
+    FileContent, Harness, HarnessProfile, ModelAccess, Persisted, PersistedKind, PersonalFile, PlannedFile,
+    ProfileEnv, Prompt, Purpose, RecordedDirectory, SandboxChoice, SessionTuning, SharedEntry, Sources,
+    TranscriptEntry, TunedAgent, Wanted,
 };
 use belljar_plan::{
     Compiled, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestLayer, PathFact, ProjectFacts,

@@ -216,7 +216,8 @@ const LOOKING: [&[&str]; 17] = [
 ];
 
 /// Verbs that take no directory of a stranger.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 12] = [
+    "agent",
     "answer",
     "completions",
     "doctor",

@@ -154,18 +154,20 @@ async fn proxy_status(stream: &mut Box<dyn Duplex>) -> io::Result<Option<u16>> {
 
 type AddressCheck = fn(&Destination, IpAddr) -> Result<(), FetchError>;
 
-/// With TLS, the name of the server is verified wherever it is; only addresses without servers are refused.
+/// With TLS, the name of the server is verified wherever it is. Networks that reach the registry through a mirror or a
+/// tunnel may give it a special address, as those for tests and documentation. The addresses of the local link are refused:
+/// services of a cloud are there, and no server of files.
 fn secured(host: &Destination, address: IpAddr) -> Result<(), FetchError> {
     let class = AddressClass::of(address);
     match class {
         AddressClass::Public
         | AddressClass::Loopback
         | AddressClass::Private
-        | AddressClass::SharedByProviders => Ok(()),
-        AddressClass::LinkLocal
-        | AddressClass::Metadata
-        | AddressClass::Multicast
-        | AddressClass::Special => Err(FetchError::Address { host: host.clone(), address, class }),
+        | AddressClass::SharedByProviders
+        | AddressClass::Special => Ok(()),
+        AddressClass::LinkLocal | AddressClass::Metadata | AddressClass::Multicast => {
+            Err(FetchError::Address { host: host.clone(), address, class })
+        }
     }
 }
 

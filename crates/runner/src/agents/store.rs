@@ -22,8 +22,9 @@ use std::time::SystemTime;
 const FORMAT: u32 = 1;
 const DESCRIPTION: &str = "agent.json";
 const DESCRIPTION_MAX: u64 = 64 << 10;
-/// Its time is that of the last use.
+/// Its time is that of the last use, or [`NEVER`].
 const LOCK: &str = "lock";
+const NEVER: SystemTime = SystemTime::UNIX_EPOCH;
 /// The prefix of versions that are being made or removed.
 pub(crate) const UNFINISHED_PREFIX: &str = ".unfinished-";
 
@@ -128,6 +129,7 @@ impl AgentStore {
             return Err(damaged("its program is missing or has another size".to_owned()));
         }
         let last_used = fs::metadata(directory.child(LOCK)).and_then(|found| found.modified()).ok();
+        let last_used = last_used.filter(|time| *time > NEVER);
         Ok(Some(InstalledAgent { description, program, directory, last_used }))
     }
 
@@ -195,7 +197,7 @@ impl AgentStore {
             let file = made.join(DESCRIPTION);
             fs::write(&file, text)?;
             File::open(&file)?.sync_all()?;
-            File::create(made.join(LOCK))?;
+            File::create(made.join(LOCK))?.set_modified(NEVER)?;
             File::open(made)?.sync_all()?;
             // What is there is complete, and may be in use.
             renameat_with(rustix::fs::CWD, made, rustix::fs::CWD, to.as_path(), RenameFlags::NOREPLACE)?;

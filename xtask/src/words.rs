@@ -29,7 +29,7 @@ const MEANT: [(&str, &str, &str); 2] = [
     ("crates/egress/src/tape/private.rs", "root", "a tape must not contain the home directory of root"),
     (
         "crates/runner/src/agents/settings.rs",
-        "npmjs.org",
+        concat!("npmjs", ".", "org"),
         "the registry of users who configured none; npm has it built in, and belljar installs agents without npm",
     ),
 ];

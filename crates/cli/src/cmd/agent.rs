@@ -25,11 +25,11 @@ const PAINT_EVERY: Duration = Duration::from_millis(100);
 #[command(after_help = examples(&["list", "install NAME@VERSION"]))]
 pub struct AgentArgs {
     #[command(subcommand)]
-    deed: Deed,
+    deed: AgentDeed,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Deed {
+enum AgentDeed {
     /// Install a version unless it is installed
     ///
     /// A version that is installed needs no network.
@@ -37,7 +37,7 @@ enum Deed {
     Install(InstallArgs),
     /// List the installed versions
     #[command(after_help = examples(&["list", "list NAME --json"]))]
-    List(ListArgs),
+    List(AgentListArgs),
     /// Print the path of a version's program
     ///
     /// Without a version: the program on your PATH, which runs use, and the version that it reports.
@@ -61,7 +61,7 @@ struct InstallArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct ListArgs {
+struct AgentListArgs {
     /// List the versions of this agent only
     #[arg(value_name = "NAME")]
     name: Option<String>,
@@ -97,36 +97,36 @@ impl Command for AgentArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         let (environment, output) = (&call.environment()?, call.output);
         match &self.deed {
-            Deed::Install(args) => install(args, environment, output),
-            Deed::List(args) if args.available => available(args, environment, output),
-            Deed::List(args) => list(args, environment, output),
-            Deed::Which(args) => which(args, environment, output),
-            Deed::Remove(args) => remove(args, environment, output),
+            AgentDeed::Install(args) => install(args, environment, output),
+            AgentDeed::List(args) if args.available => available(args, environment, output),
+            AgentDeed::List(args) => list(args, environment, output),
+            AgentDeed::Which(args) => which(args, environment, output),
+            AgentDeed::Remove(args) => remove(args, environment, output),
         }?;
         Ok(ExitCode::Passed.code())
     }
 
     fn json(&self) -> bool {
         match &self.deed {
-            Deed::Install(args) => args.json,
-            Deed::List(args) => args.json,
-            Deed::Which(args) | Deed::Remove(args) => args.json,
+            AgentDeed::Install(args) => args.json,
+            AgentDeed::List(args) => args.json,
+            AgentDeed::Which(args) | AgentDeed::Remove(args) => args.json,
         }
     }
 
     fn holds_secrets(&self) -> bool {
         match &self.deed {
             // The token of a registry.
-            Deed::Install(_) => true,
-            Deed::List(args) => args.available,
-            Deed::Which(_) | Deed::Remove(_) => false,
+            AgentDeed::Install(_) => true,
+            AgentDeed::List(args) => args.available,
+            AgentDeed::Which(_) | AgentDeed::Remove(_) => false,
         }
     }
 
     fn cleanup(&self) -> Option<Cleanup> {
         match &self.deed {
-            Deed::Install(_) => Some((Rest::Everything, remove_unfinished_installs)),
-            Deed::List(_) | Deed::Which(_) | Deed::Remove(_) => None,
+            AgentDeed::Install(_) => Some((Rest::Everything, remove_unfinished_installs)),
+            AgentDeed::List(_) | AgentDeed::Which(_) | AgentDeed::Remove(_) => None,
         }
     }
 }
@@ -228,7 +228,7 @@ fn names(name: Option<&String>) -> Result<Vec<String>, CliError> {
     }
 }
 
-fn list(args: &ListArgs, environment: &HostEnvironment, output: &Output) -> Result<(), CliError> {
+fn list(args: &AgentListArgs, environment: &HostEnvironment, output: &Output) -> Result<(), CliError> {
     let store = AgentStore::new(&environment.data);
     let mut found = Vec::new();
     for name in names(args.name.as_ref())? {
@@ -287,7 +287,7 @@ fn unix_ms(time: SystemTime) -> Option<u64> {
     u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
-fn available(args: &ListArgs, environment: &HostEnvironment, output: &Output) -> Result<(), CliError> {
+fn available(args: &AgentListArgs, environment: &HostEnvironment, output: &Output) -> Result<(), CliError> {
     let mut found: Vec<(String, AvailableVersion)> = Vec::new();
     for name in names(args.name.as_ref())? {
         let versions = available_versions(environment, &known_agent(&name)?.package);

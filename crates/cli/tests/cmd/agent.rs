@@ -5,7 +5,7 @@ mod registry;
 use crate::stage::Stage;
 use belljar_testkit::process::Finished;
 use belljar_testkit::require;
-use registry::{Answer, PACKAGE, Registry, archive, archive_at, at, integrity, platform_package};
+use registry::{Answer, PACKAGE, Proxy, Registry, archive, archive_at, at, integrity, platform_package};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -260,6 +260,28 @@ fn a_token_goes_to_its_own_server_alone() {
     assert_eq!(elsewhere.len(), 1, "{elsewhere:?}");
     assert_eq!(elsewhere[0].authorization, None);
     assert!(!format!("{found:?}").contains("hush") && !found.stderr.contains("signature"));
+}
+
+#[test]
+fn a_registry_with_tls_is_reached_through_the_proxy_of_the_user() {
+    let stage = Stage::new();
+    let (registry, certificate) = Registry::start_secured("registry.example");
+    registry.publish(&["2.1.3"], PROGRAM);
+    let proxy = Proxy::start(&registry);
+    stage.write("ca.pem", certificate);
+    let settings = "registry=https://registry.example/\n//registry.example/:_authToken=hush\n";
+    stage.write("home/.npmrc", settings);
+    let mut install = stage.command(&["agent", "install", "claude-code"]);
+    install.env("HTTPS_PROXY", format!("http://me:pass@{}", proxy.address));
+    let found = stage.finish(&mut install);
+    refused(&found, 4, &["the TLS handshake with registry.example:443 failed", "hint: `cafile` in ~/.npmrc"]);
+    assert!(registry.heard().is_empty(), "no request without the right certificate");
+    stage.write("home/.npmrc", format!("{settings}cafile={}\n", stage.path("ca.pem").display()));
+    let found = stage.finish(&mut install);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    let asked = ("CONNECT registry.example:443 HTTP/1.1".to_owned(), Some("Basic bWU6cGFzcw==".to_owned()));
+    assert_eq!(*proxy.heard.lock().unwrap(), vec![asked; 4]);
+    assert!(registry.heard().iter().all(|heard| heard.authorization.as_deref() == Some("Bearer hush")));
 }
 
 /// An installation that waits for the rest of its archive.

@@ -17,12 +17,12 @@ use crate::tls::Offer;
 const PROXY_HEAD_MAX: usize = 16 << 10;
 const PROXY_HEADERS: usize = 64;
 
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Duplex for S {}
+pub(super) trait CarryingStream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> CarryingStream for S {}
 
 /// A connection, and whether a credential may be sent on it.
 pub(super) struct Connected {
-    pub stream: Box<dyn Duplex>,
+    pub stream: Box<dyn CarryingStream>,
     pub credentials: Credentials,
 }
 
@@ -59,7 +59,7 @@ impl Fetcher {
                 Ok(Connected { stream: Box::new(stream), credentials })
             }
             FetchScheme::Https => {
-                let stream: Box<dyn Duplex> = match self.proxy_for(host) {
+                let stream: Box<dyn CarryingStream> = match self.proxy_for(host) {
                     Some(proxy) => self.tunnel(proxy, host).await?,
                     None => Box::new(self.dial(host, secured).await?.0),
                 };
@@ -75,9 +75,9 @@ impl Fetcher {
 
     async fn secure(
         &self,
-        stream: Box<dyn Duplex>,
+        stream: Box<dyn CarryingStream>,
         host: &Destination,
-    ) -> Result<Box<dyn Duplex>, FetchError> {
+    ) -> Result<Box<dyn CarryingStream>, FetchError> {
         let name = match &host.host {
             Host::Address(address) => Ok(ServerName::IpAddress((*address).into())),
             Host::Name(name) => ServerName::try_from(name.to_string()),
@@ -111,10 +111,14 @@ impl Fetcher {
     }
 
     /// A connection to `host` that the proxy makes.
-    async fn tunnel(&self, proxy: &UserProxy, host: &Destination) -> Result<Box<dyn Duplex>, FetchError> {
+    async fn tunnel(
+        &self,
+        proxy: &UserProxy,
+        host: &Destination,
+    ) -> Result<Box<dyn CarryingStream>, FetchError> {
         let at = &proxy.destination;
         let (stream, _address) = self.dial(at, secured).await?;
-        let mut stream: Box<dyn Duplex> = match proxy.scheme {
+        let mut stream: Box<dyn CarryingStream> = match proxy.scheme {
             FetchScheme::Http => Box::new(stream),
             FetchScheme::Https => self.secure(Box::new(stream), at).await?,
         };
@@ -139,7 +143,7 @@ impl Fetcher {
 }
 
 /// Reads the head of the proxy's answer and no byte beyond it. `None` if it is not one.
-async fn proxy_status(stream: &mut Box<dyn Duplex>) -> io::Result<Option<u16>> {
+async fn proxy_status(stream: &mut Box<dyn CarryingStream>) -> io::Result<Option<u16>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() == PROXY_HEAD_MAX {

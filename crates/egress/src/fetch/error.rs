@@ -50,30 +50,30 @@ pub enum FetchError {
         cause: hyper::Error,
     },
     #[error("{url} answered with status {status}")]
-    Status { url: FetchUrl, status: u16 },
+    Status { url: Box<FetchUrl>, status: u16 },
     #[error("{url} redirects to an address that is not a URL")]
     Location {
-        url: FetchUrl,
+        url: Box<FetchUrl>,
         #[source]
         cause: Option<UrlError>,
     },
     #[error("{url} redirects to {to}, which is without TLS")]
-    Downgrade { url: FetchUrl, to: FetchUrl },
+    Downgrade { url: Box<FetchUrl>, to: Box<FetchUrl> },
     #[error("{url} redirects too often")]
-    Redirects { url: FetchUrl },
+    Redirects { url: Box<FetchUrl> },
     #[error("{url} has a content encoding that was not asked for")]
-    Encoding { url: FetchUrl },
+    Encoding { url: Box<FetchUrl> },
     #[error("{url} is larger than {limit} bytes")]
-    TooLarge { url: FetchUrl, limit: u64 },
+    TooLarge { url: Box<FetchUrl>, limit: u64 },
     #[error("{host} sent nothing for {silence:?}")]
     Silent { host: Destination, silence: Duration },
     #[error("{url} ended before it was complete")]
     Broken {
-        url: FetchUrl,
+        url: Box<FetchUrl>,
         #[source]
         cause: hyper::Error,
     },
     /// The receiver of the bytes failed.
-    #[error(transparent)]
-    Kept(io::Error),
+    #[error("cannot write what was received")]
+    Kept(#[source] io::Error),
 }

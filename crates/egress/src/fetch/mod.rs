@@ -62,7 +62,7 @@ pub struct Fetch<'a> {
 
 /// Some bytes of a file, in order.
 #[derive(Debug)]
-pub struct Received<'a> {
+pub struct ReceivedBytes<'a> {
     pub bytes: &'a [u8],
     /// The size of the file, if the server said it.
     pub total: Option<u64>,
@@ -87,7 +87,7 @@ impl Fetcher {
     pub async fn get(
         &self,
         fetch: &Fetch<'_>,
-        keep: &mut dyn FnMut(Received<'_>) -> io::Result<()>,
+        keep: &mut dyn FnMut(ReceivedBytes<'_>) -> io::Result<()>,
     ) -> Result<(), FetchError> {
         let mut url = fetch.url.clone();
         for _ in 0..=MAX_REDIRECTS {
@@ -98,7 +98,7 @@ impl Fetcher {
                 None => return self.receive(&url, fetch.limit, response, keep).await,
             }
         }
-        Err(FetchError::Redirects { url: fetch.url.clone() })
+        Err(FetchError::Redirects { url: Box::new(fetch.url.clone()) })
     }
 
     async fn send(
@@ -117,10 +117,10 @@ impl Fetcher {
         // An error also reaches the request that waits for a response.
         tokio::spawn(async move { connection.await.ok() });
         let mut request = Request::new(Empty::new());
-        *request.uri_mut() = url
-            .target()
-            .parse()
-            .map_err(|_invalid| FetchError::Location { url: url.clone(), cause: Some(UrlError::Form) })?;
+        *request.uri_mut() = url.target().parse().map_err(|_invalid| FetchError::Location {
+            url: Box::new(url.clone()),
+            cause: Some(UrlError::Form),
+        })?;
         let headers = request.headers_mut();
         if let Ok(authority) = HeaderValue::from_str(&url.authority()) {
             headers.insert(header::HOST, authority);
@@ -144,7 +144,7 @@ impl Fetcher {
         url: &FetchUrl,
         limit: u64,
         response: Response<Incoming>,
-        keep: &mut dyn FnMut(Received<'_>) -> io::Result<()>,
+        keep: &mut dyn FnMut(ReceivedBytes<'_>) -> io::Result<()>,
     ) -> Result<(), FetchError> {
         let total = check(url, limit, &response)?;
         let mut body = response.into_body();
@@ -155,13 +155,13 @@ impl Fetcher {
             let frame =
                 frame.map_err(|_late| FetchError::Silent { host: url.destination().clone(), silence })?;
             let Some(frame) = frame else { return Ok(()) };
-            let frame = frame.map_err(|cause| FetchError::Broken { url: url.clone(), cause })?;
+            let frame = frame.map_err(|cause| FetchError::Broken { url: Box::new(url.clone()), cause })?;
             let Some(bytes) = frame.data_ref() else { continue };
             got = got.saturating_add(bytes.len() as u64);
             if got > limit {
-                return Err(FetchError::TooLarge { url: url.clone(), limit });
+                return Err(FetchError::TooLarge { url: Box::new(url.clone()), limit });
             }
-            keep(Received { bytes, total }).map_err(FetchError::Kept)?;
+            keep(ReceivedBytes { bytes, total }).map_err(FetchError::Kept)?;
         }
     }
 }
@@ -172,11 +172,13 @@ fn next(url: &FetchUrl, response: &Response<Incoming>) -> Result<Option<FetchUrl
         return Ok(None);
     }
     let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
-    let location = location.ok_or_else(|| FetchError::Location { url: url.clone(), cause: None })?;
-    let to =
-        url.join(location).map_err(|cause| FetchError::Location { url: url.clone(), cause: Some(cause) })?;
+    let location =
+        location.ok_or_else(|| FetchError::Location { url: Box::new(url.clone()), cause: None })?;
+    let to = url
+        .join(location)
+        .map_err(|cause| FetchError::Location { url: Box::new(url.clone()), cause: Some(cause) })?;
     if url.scheme() == FetchScheme::Https && to.scheme() == FetchScheme::Http {
-        return Err(FetchError::Downgrade { url: url.clone(), to });
+        return Err(FetchError::Downgrade { url: Box::new(url.clone()), to: Box::new(to) });
     }
     Ok(Some(to))
 }
@@ -184,15 +186,15 @@ fn next(url: &FetchUrl, response: &Response<Incoming>) -> Result<Option<FetchUrl
 /// The announced size of a response that can be used.
 fn check(url: &FetchUrl, limit: u64, response: &Response<Incoming>) -> Result<Option<u64>, FetchError> {
     if response.status() != StatusCode::OK {
-        return Err(FetchError::Status { url: url.clone(), status: response.status().as_u16() });
+        return Err(FetchError::Status { url: Box::new(url.clone()), status: response.status().as_u16() });
     }
     let headers = response.headers();
     if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-        return Err(FetchError::Encoding { url: url.clone() });
+        return Err(FetchError::Encoding { url: Box::new(url.clone()) });
     }
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if length.is_some_and(|length: u64| length > limit) {
-        return Err(FetchError::TooLarge { url: url.clone(), limit });
+        return Err(FetchError::TooLarge { url: Box::new(url.clone()), limit });
     }
     Ok(length)
 }

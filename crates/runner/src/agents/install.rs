@@ -4,7 +4,7 @@ use super::integrity::{Integrity, Measuring};
 use super::metadata::{AvailableVersion, Missing, Packument, Platform, Release};
 use super::settings::{Settings, SettingsError, default_registry};
 use super::store::{AgentStore, AgentStoreError, InstalledAgent, NewAgent};
-use super::unpack::{UnpackError, UnpackLimits, take_program};
+use super::unpack::{ArchiveError, UnpackLimits, take_program};
 use super::version::{PublishedVersion, VersionWish};
 use crate::environment::HostEnvironment;
 use belljar_contract::{AgentPackage, Digest, HarnessProfile};
@@ -37,7 +37,7 @@ pub enum InstallError {
     Fetch {
         what: String,
         #[source]
-        cause: FetchError,
+        cause: Box<FetchError>,
     },
     #[error("the metadata of {package} is not valid")]
     Metadata {
@@ -48,7 +48,7 @@ pub enum InstallError {
     #[error("{package} has no version `{wanted}`")]
     NoVersion { package: String, wanted: String, near: Option<String> },
     #[error("{package} {version} has no package for {platform}")]
-    NoPlatform { package: String, version: PublishedVersion, platform: Platform },
+    NoPlatform { package: String, version: PublishedVersion, platform: Box<Platform> },
     #[error("the registry has no SHA-512 integrity for {package} {version}; refusing to install it")]
     NoIntegrity { package: String, version: PublishedVersion },
     #[error("the address of the archive of {package} is not valid")]
@@ -58,7 +58,7 @@ pub enum InstallError {
         cause: UrlError,
     },
     #[error("refusing to fetch the archive of {package} from {url}, which is without TLS")]
-    Clear { package: String, url: FetchUrl },
+    Clear { package: String, url: Box<FetchUrl> },
     #[error(
         "the archive of {package} does not have the integrity that the registry says: it was changed or damaged"
     )]
@@ -67,7 +67,7 @@ pub enum InstallError {
     Unpack {
         package: String,
         #[source]
-        cause: UnpackError,
+        cause: ArchiveError,
     },
     #[error("cannot write to `{path}`", path = .path.display())]
     Write {
@@ -97,7 +97,7 @@ impl InstallError {
                 found.as_str()
             )),
             Self::Write { cause, .. } => write_hint(cause),
-            Self::Unpack { cause: UnpackError::Write(cause), .. } => write_hint(cause),
+            Self::Unpack { cause: ArchiveError::Write(cause), .. } => write_hint(cause),
             Self::Store(AgentStoreError::Use { cause, .. }) => write_hint(cause),
             Self::Clear { .. } => Some("set a registry with https in ~/.npmrc".to_owned()),
             Self::Settings(SettingsError::Unset { variable, .. }) => Some(format!("export {variable}=…")),
@@ -287,14 +287,14 @@ impl<'e> Client<'e> {
         &self,
         (url, accept, limit): (&FetchUrl, &'static str, u64),
         what: &str,
-        keep: &mut dyn FnMut(belljar_egress::fetch::Received<'_>) -> io::Result<()>,
+        keep: &mut dyn FnMut(belljar_egress::fetch::ReceivedBytes<'_>) -> io::Result<()>,
     ) -> Result<(), InstallError> {
         // Reported here; a redirect to a place whose setting is unusable gets no credential.
         self.settings.credential(url)?;
         let credential = |url: &FetchUrl| self.settings.credential(url).ok().flatten();
         let fetch = Fetch { url, accept, credential: &credential, limit };
         let fetched = self.runtime.block_on(self.fetcher.get(&fetch, keep));
-        fetched.map_err(|cause| InstallError::Fetch { what: what.to_owned(), cause })
+        fetched.map_err(|cause| InstallError::Fetch { what: what.to_owned(), cause: Box::new(cause) })
     }
 
     fn packument(&self, package: &str, accept: &'static str) -> Result<Packument, InstallError> {
@@ -335,7 +335,7 @@ impl<'e> Client<'e> {
             let url = self.tarball(name, release)?;
             return Ok(PlatformPackage { name: name.to_owned(), version, url, integrity });
         }
-        Err(InstallError::NoPlatform { package: package.name.clone(), version, platform })
+        Err(InstallError::NoPlatform { package: package.name.clone(), version, platform: Box::new(platform) })
     }
 
     /// The address of an archive. A mirror may name the one of npm's own registry; then the mirror is meant, as npm
@@ -346,7 +346,7 @@ impl<'e> Client<'e> {
             .map_err(|cause| InstallError::Tarball { package: package.to_owned(), cause })?;
         let url = if url.same_server(&default_registry()?) { url.on_server_of(&registry) } else { url };
         if registry.scheme() == FetchScheme::Https && url.scheme() == FetchScheme::Http {
-            return Err(InstallError::Clear { package: package.to_owned(), url });
+            return Err(InstallError::Clear { package: package.to_owned(), url: Box::new(url) });
         }
         Ok(url)
     }
@@ -365,17 +365,13 @@ impl<'e> Client<'e> {
         let mut measuring = Measuring::new();
         let mut bytes = 0;
         let what = format!("the archive of {} {}", part.name, part.version);
-        let got = self.get((&part.url, "application/octet-stream", ARCHIVE_MAX), &what, &mut |received| {
+        self.get((&part.url, "application/octet-stream", ARCHIVE_MAX), &what, &mut |received| {
             measuring.update(received.bytes);
             file.write_all(received.bytes)?;
             bytes += received.bytes.len() as u64;
             news(InstallNews::Fetching { bytes, total: received.total });
             Ok(())
-        });
-        match got {
-            Err(InstallError::Fetch { cause: FetchError::Kept(cause), .. }) => return Err(failed(cause)),
-            other => other?,
-        }
+        })?;
         let found = measuring.finish();
         if found != part.integrity {
             let (package, wanted) = (part.name.clone(), part.integrity.clone());

@@ -79,7 +79,7 @@ impl Platform {
                 let mut names = entries.map(|entry| entry.file_name());
                 names.any(|found| found.to_string_lossy().starts_with(name))
             };
-            directories.iter().any(|directory| has(&directory))
+            directories.iter().any(has)
         };
         // The loaders' paths are part of the platforms' binary interfaces. A machine with both runs programs for glibc.
         let musl = any(&["/lib"], "ld-musl-") && !any(&["/lib", "/lib64"], "ld-linux-");

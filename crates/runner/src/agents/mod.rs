@@ -22,7 +22,7 @@ pub use integrity::Integrity;
 pub use metadata::{AvailableVersion, Platform};
 pub use settings::SettingsError;
 pub use store::{AgentDescription, AgentStore, AgentStoreError, HeldAgent, InstalledAgent};
-pub use unpack::UnpackError as AgentUnpackError;
+pub use unpack::ArchiveError;
 pub use version::{AgentWish, PublishedVersion, VersionWish};
 
 use crate::environment::HostEnvironment;

@@ -26,7 +26,7 @@ const EXTENDED_MAX: u64 = 64 << 10;
 
 /// Why an archive is refused.
 #[derive(Debug, thiserror::Error)]
-pub enum UnpackError {
+pub enum ArchiveError {
     #[error("the archive cannot be read")]
     Read(#[source] io::Error),
     #[error("the archive contains `{}`, which leads out of it", .0.display())]
@@ -53,17 +53,17 @@ pub(super) fn take_program(
     program: &str,
     to: &mut impl Write,
     limits: UnpackLimits,
-) -> Result<u64, UnpackError> {
+) -> Result<u64, ArchiveError> {
     // One more byte than the limit is readable, so that an archive of the limit is told from a larger one.
     let mut plain = GzDecoder::new(archive).take(limits.total.saturating_add(1));
     let mut seen = BTreeSet::new();
     let mut found = None;
     let mut archive = Archive::new(&mut plain);
     // Raw: extended headers are entries, so that none of them is read whole or changes a name unseen.
-    for entry in archive.entries().map_err(UnpackError::Read)?.raw(true) {
-        let mut entry = entry.map_err(UnpackError::Read)?;
+    for entry in archive.entries().map_err(ArchiveError::Read)?.raw(true) {
+        let mut entry = entry.map_err(ArchiveError::Read)?;
         let size = entry.size();
-        let path = inside(&entry.path().map_err(UnpackError::Read)?)?;
+        let path = inside(&entry.path().map_err(ArchiveError::Read)?)?;
         let kind = entry.header().entry_type();
         if is_extended(kind) {
             extended(&path, size, &mut entry)?;
@@ -71,49 +71,49 @@ pub(super) fn take_program(
         }
         let is_file = is_file(&path, kind)?;
         if size > limits.file {
-            return Err(UnpackError::Large { path, bytes: size });
+            return Err(ArchiveError::Large { path, bytes: size });
         }
         if seen.len() == limits.entries {
-            return Err(UnpackError::Entries(limits.entries));
+            return Err(ArchiveError::Entries(limits.entries));
         }
         if is_file && path == Path::new(program) {
             found = Some(copied(&mut entry, to, size)?);
         }
         if !seen.insert(path.clone()) && is_file {
-            return Err(UnpackError::Twice(path));
+            return Err(ArchiveError::Twice(path));
         }
     }
     if plain.limit() == 0 {
-        return Err(UnpackError::TotalTooLarge(limits.total));
+        return Err(ArchiveError::TotalTooLarge(limits.total));
     }
-    found.filter(|size| *size > 0).ok_or_else(|| UnpackError::NoProgram(program.to_owned()))
+    found.filter(|size| *size > 0).ok_or_else(|| ArchiveError::NoProgram(program.to_owned()))
 }
 
-fn copied(entry: &mut impl Read, to: &mut impl Write, size: u64) -> Result<u64, UnpackError> {
+fn copied(entry: &mut impl Read, to: &mut impl Write, size: u64) -> Result<u64, ArchiveError> {
     let mut buffer = vec![0; 64 << 10];
     let mut left = size;
     while left > 0 {
         let count = match entry.read(&mut buffer) {
-            Ok(0) => return Err(UnpackError::Read(io::ErrorKind::UnexpectedEof.into())),
+            Ok(0) => return Err(ArchiveError::Read(io::ErrorKind::UnexpectedEof.into())),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(UnpackError::Read(error)),
+            Err(error) => return Err(ArchiveError::Read(error)),
         };
-        to.write_all(&buffer[..count]).map_err(UnpackError::Write)?;
+        to.write_all(&buffer[..count]).map_err(ArchiveError::Write)?;
         left = left.saturating_sub(count as u64);
     }
     Ok(size)
 }
 
 /// The path of an entry in normal form.
-fn inside(path: &Path) -> Result<PathBuf, UnpackError> {
+fn inside(path: &Path) -> Result<PathBuf, ArchiveError> {
     let mut out = PathBuf::new();
     for part in path.components() {
         match part {
             Component::Normal(part) => out.push(part),
             Component::CurDir => {}
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                return Err(UnpackError::Outside(path.to_owned()));
+                return Err(ArchiveError::Outside(path.to_owned()));
             }
         }
     }
@@ -126,32 +126,36 @@ fn is_extended(kind: EntryType) -> bool {
 
 /// An extended header with times and the like is skipped. One that changes a name or a size is refused: packages of
 /// agents have none.
-fn extended(path: &Path, size: u64, entry: &mut impl Read) -> Result<(), UnpackError> {
+fn extended(path: &Path, size: u64, entry: &mut impl Read) -> Result<(), ArchiveError> {
     const CHANGES: [&[u8]; 3] = [b" path=", b" size=", b" linkpath="];
     if size > EXTENDED_MAX {
-        return Err(UnpackError::Large { path: path.to_owned(), bytes: size });
+        return Err(ArchiveError::Large { path: path.to_owned(), bytes: size });
     }
     let mut text = Vec::new();
-    entry.take(EXTENDED_MAX).read_to_end(&mut text).map_err(UnpackError::Read)?;
+    entry.take(EXTENDED_MAX).read_to_end(&mut text).map_err(ArchiveError::Read)?;
     let changes = |part: &[u8]| text.windows(part.len()).any(|window| window == part);
     if CHANGES.into_iter().any(changes) {
-        return Err(UnpackError::Kind { path: path.to_owned(), what: "a header that renames another file" });
+        return Err(ArchiveError::Kind { path: path.to_owned(), what: "a header that renames another file" });
     }
     Ok(())
 }
 
 /// Whether an entry is a file; a directory is not, and anything else is refused.
-fn is_file(path: &Path, kind: EntryType) -> Result<bool, UnpackError> {
-    let what = match kind {
-        EntryType::Regular => return Ok(true),
-        EntryType::Directory => return Ok(false),
-        EntryType::Symlink => "a symbolic link",
-        EntryType::Link => "a hard link",
-        EntryType::Char | EntryType::Block => "a device",
-        EntryType::Fifo => "a pipe",
-        _ => "neither a file nor a directory",
-    };
-    Err(UnpackError::Kind { path: path.to_owned(), what })
+fn is_file(path: &Path, kind: EntryType) -> Result<bool, ArchiveError> {
+    if kind.is_file() || kind.is_dir() {
+        return Ok(kind.is_file());
+    }
+    let kinds = [
+        (kind.is_symlink(), "a symbolic link"),
+        (kind.is_hard_link(), "a hard link"),
+        (kind.is_character_special() || kind.is_block_special(), "a device"),
+        (kind.is_fifo(), "a pipe"),
+    ];
+    let what = kinds
+        .into_iter()
+        .find(|(is_it, _)| *is_it)
+        .map_or("neither a file nor a directory", |(_, what)| what);
+    Err(ArchiveError::Kind { path: path.to_owned(), what })
 }
 
 #[cfg(test)]

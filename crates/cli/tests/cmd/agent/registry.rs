@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha512};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use tar::{Builder, EntryType, Header};
@@ -68,7 +68,10 @@ pub struct Heard {
 
 /// It serves until the test ends.
 pub struct Registry {
+    /// Where it listens.
     pub address: String,
+    /// The beginning of the addresses of archives.
+    base: String,
     shelf: Arc<Shelf>,
 }
 
@@ -84,20 +87,49 @@ struct Shelf {
 impl Registry {
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        Self::serve(listener, base, |shelf, mut stream| shelf.answer(&mut stream))
+    }
+
+    /// The same with TLS, under a name that only a proxy knows; also returns the certificate of its CA.
+    pub fn start_secured(name: &str) -> (Self, String) {
+        let own = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider);
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let config = Arc::new(config.with_single_cert(vec![own.cert.der().clone()], key).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let registry = Self::serve(listener, format!("https://{name}"), move |shelf, stream| {
+            let session = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            let mut stream = rustls::StreamOwned::new(session, stream);
+            shelf.answer(&mut stream);
+            stream.conn.send_close_notify();
+            // The client may have closed the connection.
+            stream.flush().ok();
+        });
+        (registry, own.cert.pem())
+    }
+
+    fn serve(
+        listener: TcpListener,
+        base: String,
+        answer: impl Fn(&Shelf, TcpStream) + Send + Sync + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap().to_string();
         let shelf = Arc::new(Shelf::default());
-        let own = Arc::clone(&shelf);
+        let (own, answer) = (Arc::clone(&shelf), Arc::new(answer));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let shelf = Arc::clone(&own);
-                std::thread::spawn(move || shelf.answer(stream.unwrap()));
+                let (shelf, answer) = (Arc::clone(&own), Arc::clone(&answer));
+                std::thread::spawn(move || answer(&shelf, stream.unwrap()));
             }
         });
-        Self { address, shelf }
+        Self { address, base, shelf }
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}/", self.address)
+        format!("{}/", self.base)
     }
 
     pub fn put(&self, path: &str, answer: Answer) {
@@ -121,7 +153,7 @@ impl Registry {
             ((*version).to_owned(), json!({"optionalDependencies": BTreeMap::from(named)}))
         };
         let own = |version: &&str| {
-            let tarball = format!("http://{}{}", self.address, archive_at(version));
+            let tarball = format!("{}{}", self.base, archive_at(version));
             let mut dist = json!({"tarball": tarball, "shasum": "80792ecdc90019b226e558dea6d10c6f7f03f29c"});
             if !integrity.is_null() {
                 dist["integrity"] = integrity.clone();
@@ -174,15 +206,12 @@ impl Drop for Registry {
 }
 
 impl Shelf {
-    fn answer(&self, mut stream: TcpStream) {
-        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+    fn answer(&self, stream: &mut (impl Read + Write)) {
+        let head = head_of(stream);
+        let mut lines = head.lines();
         let Some(request) = lines.next() else { return };
         let path = request.split(' ').nth(1).unwrap().to_owned();
-        let headers: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
-        let authorization = headers.iter().find_map(|line| {
-            let (name, value) = line.split_once(": ")?;
-            name.eq_ignore_ascii_case("authorization").then(|| value.to_owned())
-        });
+        let authorization = header(&head, "authorization");
         self.heard.lock().unwrap().push(Heard { path: path.clone(), authorization });
         self.arrived.notify_all();
         let found = self.served.lock().unwrap().get(&path).cloned();
@@ -209,5 +238,58 @@ impl Shelf {
             drop(self.release.wait_while(released, |released| !*released).unwrap());
             stream.write_all(&rest).ok();
         }
+    }
+}
+
+/// The head of a request; nothing if the client closes the connection.
+fn head_of(stream: &mut impl Read) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+fn header(head: &str, wanted: &str) -> Option<String> {
+    head.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case(wanted).then(|| value.to_owned())
+    })
+}
+
+/// A proxy that connects every client with `to`, whatever name it asks for.
+pub struct Proxy {
+    pub address: String,
+    /// The first lines of requests, each with its credential.
+    pub heard: Arc<Mutex<Vec<(String, Option<String>)>>>,
+}
+
+impl Proxy {
+    pub fn start(to: &Registry) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let (to, own) = (to.address.clone(), Arc::clone(&heard));
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut client = client.unwrap();
+                let head = head_of(&mut client);
+                let request = head.lines().next().unwrap_or_default().to_owned();
+                own.lock().unwrap().push((request, header(&head, "proxy-authorization")));
+                client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+                let server = TcpStream::connect(&to).unwrap();
+                for (mut from, mut to) in
+                    [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+                {
+                    std::thread::spawn(move || {
+                        // Either side may close the connection.
+                        std::io::copy(&mut from, &mut to).ok();
+                        to.shutdown(std::net::Shutdown::Write).ok();
+                    });
+                }
+            }
+        });
+        Self { address, heard }
     }
 }

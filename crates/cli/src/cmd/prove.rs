@@ -12,7 +12,7 @@ use belljar_runner::{
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Try escapes on the bare host and inside the sandbox, and report which the sandbox stops
+/// Try escapes on the bare host and in the sandbox, and report which ones are stopped
 ///
 /// Every probe is first tried on the bare host, by the same program with the same made-up user and project; one that
 /// is closed there already proves nothing about the sandbox and is not counted. Your own files are not

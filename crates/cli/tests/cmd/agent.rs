@@ -237,10 +237,13 @@ fn a_token_goes_to_its_own_server_alone() {
         "/moved?signature=x",
         Answer::Whole(archive(&[("package/package.json", FILE, b"{}"), ("package/claude", FILE, PROGRAM)])),
     );
+    // The other server has a token of its own, which a redirect does not get either.
     let settings = format!(
-        "@anthropic-ai:registry = {}\n//{}/:_authToken=${{NPM_TOKEN}}\nregistry=http://127.0.0.1:1/\n",
+        "@anthropic-ai:registry = {}\n//{}/:_authToken=${{NPM_TOKEN}}\n//{}/:_authToken=hush too\n\
+         registry=http://127.0.0.1:1/\n",
         registry.url(),
-        registry.address
+        registry.address,
+        other.address
     );
     stage.write("home/.npmrc", settings);
     // A stranger's file chooses neither the registry nor a token.

@@ -118,13 +118,11 @@ mod tests {
 
     #[test]
     fn a_name_that_is_meant_passes_in_its_file_alone() {
-        let file = |file: &str| {
-            let lines: Vec<String> = MEANT.iter().map(|(_, name, _why)| format!("\"/{name}/a\"")).collect();
-            (file.to_owned(), lines.join("\n"))
-        };
-        let meant: Vec<_> = MEANT.iter().map(|(at, _, _why)| file(at)).collect();
+        let line = |name: &str| format!("\"/{name}/a\"\n");
+        let meant: Vec<_> = MEANT.iter().map(|(at, name, _why)| ((*at).to_owned(), line(name))).collect();
         assert_eq!(judge(&meant), Findings::default());
-        let elsewhere: Vec<_> = meant.iter().cloned().chain([file("crates/a.rs")]).collect();
+        let all: String = MEANT.iter().map(|(_, name, _why)| line(name)).collect();
+        let elsewhere: Vec<_> = meant.iter().cloned().chain([("crates/a.rs".to_owned(), all)]).collect();
         let faults = judge(&elsewhere).faults;
         assert!(faults.len() == MEANT.len() && faults[0].starts_with("crates/a.rs:1: "), "{faults:?}");
     }

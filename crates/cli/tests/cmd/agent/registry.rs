@@ -258,11 +258,13 @@ fn header(head: &str, wanted: &str) -> Option<String> {
     })
 }
 
+/// The first line of a request to a proxy, and its credential.
+type Asked = (String, Option<String>);
+
 /// A proxy that connects every client with `to`, whatever name it asks for.
 pub struct Proxy {
     pub address: String,
-    /// The first lines of requests, each with its credential.
-    pub heard: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    pub heard: Arc<Mutex<Vec<Asked>>>,
 }
 
 impl Proxy {

@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use belljar_contract::{
-    Ability, AgentVersions, CredentialPlace, EnvName, HarnessProfile, LoginFile, ModelAccess, ProfileEnv,
+    Ability, AgentPackage, AgentVersions, CredentialPlace, EnvName, HarnessProfile, LoginFile, ModelAccess,
+    ProfileEnv,
 };
 use belljar_runner::Harnesses;
 
@@ -157,6 +158,7 @@ fn named_by(profile: &HarnessProfile) -> BTreeSet<String> {
         name,
         program,
         install,
+        package: AgentPackage { name: package, program: packed_program },
         // A model belongs to the provider, and so do its tools.
         example_model: _,
         provider_tools: _,
@@ -193,6 +195,8 @@ fn named_by(profile: &HarnessProfile) -> BTreeSet<String> {
     let mut texts: Vec<&str> = vec![
         name,
         install,
+        package,
+        packed_program,
         config_directory,
         state_file,
         version_member,

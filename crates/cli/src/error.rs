@@ -3,6 +3,7 @@
 use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ErrorText, ExitCode, Sources, causes, visible_lines};
 use belljar_report::render_diagnostics;
+use belljar_runner::agents::ChooseError;
 use belljar_runner::changes::ChangesError;
 use belljar_runner::suite::{DiscoverError, JudgeError, LoadError};
 use belljar_runner::tape::{FindError, ReplayError, TapeFailure};
@@ -169,6 +170,13 @@ impl CliError {
 impl From<InstanceError> for CliError {
     fn from(error: InstanceError) -> Self {
         Self::from_chain(ExitCode::Invalid, &error)
+    }
+}
+
+impl From<ChooseError> for CliError {
+    fn from(error: ChooseError) -> Self {
+        let out = Self::from_chain(ExitCode::Invalid, &error);
+        error.hint().into_iter().fold(out, Self::hint)
     }
 }
 

@@ -61,6 +61,9 @@ pub fn fixture(verb: &str) -> Stage {
     if ["replay", "tape"].contains(&verb) {
         crate::cmd::record::recorded(&stage);
     }
+    if verb == "agent" {
+        crate::cmd::agent::planted(&stage, "2.1.325");
+    }
     if verb == "image" {
         let own = Own::on(stage);
         // The one that the examples name; no registry is asked for it.

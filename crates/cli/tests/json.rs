@@ -44,6 +44,7 @@ const ROWS: &[Row] = &[
     row("instances", &[], None),
     row("gc", &["--dry-run"], None),
     row("image", &["list"], None),
+    row("agent", &["list"], Some(&["which", "nobody"])),
     row("doctor", &[], None),
     row("prove", &[], None),
     row("skill", &["skills/changelog", "Hello", "--script", "hello.json"], Some(&["missing", "Hello"])),
@@ -102,10 +103,12 @@ fn with<'a>(verb: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
     [&[verb, "--json"], arguments].concat()
 }
 
-/// `tape`, `image` and `scenario` have the option behind their own verb.
+/// `tape`, `image`, `agent` and `scenario` have the option behind their own verb.
 fn placed<'a>(verb: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
     match verb {
-        "tape" | "image" | "scenario" => [&[verb, arguments[0], "--json"], &arguments[1..]].concat(),
+        "tape" | "image" | "agent" | "scenario" => {
+            [&[verb, arguments[0], "--json"], &arguments[1..]].concat()
+        }
         _ => with(verb, arguments),
     }
 }

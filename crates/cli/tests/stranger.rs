@@ -280,6 +280,8 @@ const VERBS: &[(&str, &[&str], i32, &[&str])] = &[
     ("plain", &["gc", "--dry-run"], 0, &[]),
     ("plain", &["doctor"], 0, &[]),
     ("plain", &["image", "list"], 4, &[]),
+    ("plain", &["agent", "list"], 0, &[]),
+    ("plain", &["agent", "which", "claude-code"], 0, &[]),
     ("plain", &["completions", "bash"], 0, &[]),
     ("plain", &["schema", "manifest"], 0, &[]),
     ("plain", &["skill", "skills/hello", "go", "--script", "hello.json"], 0, &[]),

@@ -218,7 +218,8 @@ const LOOKING: [&[&str]; 19] = [
 ];
 
 /// Verbs that take no directory of a stranger.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 12] = [
+    "agent",
     "answer",
     "completions",
     "doctor",

@@ -144,6 +144,15 @@ pub struct RecordedDirectory {
     pub what: String,
 }
 
+/// The npm package of an agent. Its optional dependencies are packages with the program for one platform each; their
+/// names begin with its own name and `-`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentPackage {
+    pub name: String,
+    /// The path of the program in the archive of a platform's package.
+    pub program: String,
+}
+
 /// The constants of a kind of agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HarnessProfile {
@@ -153,6 +162,8 @@ pub struct HarnessProfile {
     pub program: String,
     /// The command that installs the program.
     pub install: String,
+    /// The npm package that the program is published in.
+    pub package: AgentPackage,
     /// A model to show in a new manifest.
     pub example_model: String,
     /// The agent's own directory, relative to the home directory.

@@ -104,9 +104,9 @@ pub use guest::{
     GuestStream, GuestTerminal, GuestUsage, GuestVariable, GuestYes, OsText, OsTextError,
 };
 pub use harness::{
-    Assembly, ConversationChoice, Harness, HarnessProfile, McpLaunch, PermissionRules, Persisted,
-    PersistedKind, PersonalFile, PersonalForm, ProfileEnv, RecordedDirectory, SessionTuning, SharedEntry,
-    ThinkingLimit, ToolRules, TranscriptEntry, TunedAgent, Wanted, WantedPlugin, WantedSkill,
+    AgentPackage, Assembly, ConversationChoice, Harness, HarnessProfile, McpLaunch, PermissionRules,
+    Persisted, PersistedKind, PersonalFile, PersonalForm, ProfileEnv, RecordedDirectory, SessionTuning,
+    SharedEntry, ThinkingLimit, ToolRules, TranscriptEntry, TunedAgent, Wanted, WantedPlugin, WantedSkill,
 };
 pub use host::{Cidr, HostName, HostNameError, HostPattern, HostPatternError, HostTarget, PatternPort, Port};
 pub use image::{ImageName, ImageNameError};

@@ -1,5 +1,6 @@
 //! The egress services of a run: everything between the sandbox and the network.
 //!
+//! - [`fetch`]: downloads of belljar itself, such as versions of an agent. It is no part of a run.
 //! - [`gateway`]: the model's address inside the sandbox. One HTTP front end, and behind it the live model with the
 //!   credential that stays outside, a script or a tape.
 //! - [`intercept`]: TLS interception, for hosts whose requests are checked or get a credential.
@@ -13,6 +14,7 @@
 //! - [`tls`]: the TLS client.
 
 mod coding;
+pub mod fetch;
 pub mod gateway;
 pub mod intercept;
 pub mod log;

@@ -3,7 +3,8 @@
 //! Types of rustls stay in this module and in [`crate::intercept`]; the rest of the crate sees streams.
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CipherSuite, ClientConfig, RootCertStore};
 use std::io;
 use std::sync::Arc;
@@ -13,11 +14,27 @@ use tokio_rustls::client::TlsStream;
 
 /// CA certificates that are trusted in addition to those of the machine, such as a company's or a test's.
 #[derive(Debug, Default, Clone)]
-pub struct ExtraRoots(pub Vec<rustls::pki_types::CertificateDer<'static>>);
+pub struct ExtraRoots(pub Vec<CertificateDer<'static>>);
+
+impl ExtraRoots {
+    /// The certificates of a PEM file. Other parts of it are skipped.
+    ///
+    /// # Errors
+    /// When the text is not PEM, or has no certificate.
+    pub fn from_pem(text: &[u8]) -> Result<Self, NotPem> {
+        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+        found.ok().filter(|list| !list.is_empty()).map(Self).ok_or(NotPem)
+    }
+}
+
+/// A file of CA certificates without a certificate in PEM form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected certificates in PEM form")]
+pub struct NotPem;
 
 /// The CA certificates that this machine trusts, for the bundle of programs in the sandbox.
 #[must_use]
-pub fn machine_roots() -> Vec<rustls::pki_types::CertificateDer<'static>> {
+pub fn machine_roots() -> Vec<CertificateDer<'static>> {
     rustls_native_certs::load_native_certs().certs
 }
 

@@ -3,6 +3,7 @@
 //!
 //! The caller gathers environment variables, directories and the terminal, and passes them in as a [`HostEnvironment`].
 
+pub mod agents;
 pub mod changes;
 mod doctor;
 mod dotenv;

@@ -65,6 +65,7 @@ verbs! {
     Instances instances InstancesArgs,
     Gc gc GcArgs,
     Image image ImageArgs,
+    Agent agent AgentArgs,
     Doctor doctor DoctorArgs,
     Prove prove ProveArgs,
     Skill skill SkillArgs,

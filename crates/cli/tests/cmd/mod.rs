@@ -1,5 +1,6 @@
 //! The verbs, one file each.
 
+pub mod agent;
 mod answer;
 mod apply;
 mod chat;

@@ -1,10 +1,10 @@
 //! A made-up host and a made-up agent.
 
 use belljar_contract::{
-    AbsPath, Access, AgentName, Assembly, CredentialPlace, Diagnostic, Digest, EnvName, FileContent, Harness,
-    HarnessProfile, ModelAccess, Persisted, PersistedKind, PersonalFile, PlannedFile, ProfileEnv, Prompt,
-    Purpose, RecordedDirectory, SandboxChoice, SessionTuning, SharedEntry, Sources, TranscriptEntry,
-    TunedAgent, Wanted,
+    AbsPath, Access, AgentName, AgentPackage, Assembly, CredentialPlace, Diagnostic, Digest, EnvName,
+    FileContent, Harness, HarnessProfile, ModelAccess, Persisted, PersistedKind, PersonalFile, PlannedFile,
+    ProfileEnv, Prompt, Purpose, RecordedDirectory, SandboxChoice, SessionTuning, SharedEntry, Sources,
+    TranscriptEntry, TunedAgent, Wanted,
 };
 use belljar_plan::{
     Compiled, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestLayer, PathFact, ProjectFacts,
@@ -33,6 +33,7 @@ impl Scribe {
             name: "scribe".into(),
             program: "scribe".into(),
             install: "get scribe".into(),
+            package: AgentPackage { name: "scribe".into(), program: "package/scribe".into() },
             example_model: "quill".into(),
             config_directory: ".scribe".into(),
             state_file: ".scribe.json".into(),

@@ -4,6 +4,7 @@
 //! Only names of the exact form are considered, and only entries that belong to this user; links are not followed. If
 //! the creator still runs, the entry is not touched.
 
+use crate::agents::store::{UNFINISHED_PREFIX, agents_directory};
 use crate::environment::HostEnvironment;
 use crate::launch::engine::engine_places;
 use belljar_contract::AbsPath;
@@ -161,7 +162,10 @@ pub(crate) fn find(environment: &HostEnvironment, now: SystemTime) -> Vec<Leftov
         .into_iter()
         .filter_map(|marked| Some(Leftover::Process(AbsPath::new(marked.path()).ok()?, marked)))
         .collect();
-    let mut places = vec![(data.child("prove").as_path().to_owned(), vec![SCENE_PREFIX])];
+    let mut places = vec![
+        (data.child("prove").as_path().to_owned(), vec![SCENE_PREFIX]),
+        (agents_directory(data).as_path().to_owned(), vec![UNFINISHED_PREFIX]),
+    ];
     let mut temporary = vec![std::env::temp_dir()];
     temporary.extend(TEMPORARY.iter().map(PathBuf::from));
     temporary.dedup();
@@ -199,7 +203,7 @@ pub(crate) fn control_group() -> PathBuf {
 }
 
 /// The entries of a directory whose creators have ended.
-fn orphans(place: &Path, prefixes: &[&str], now: SystemTime) -> Vec<AbsPath> {
+pub(crate) fn orphans(place: &Path, prefixes: &[&str], now: SystemTime) -> Vec<AbsPath> {
     // A missing directory counts as empty.
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     let user = rustix::process::geteuid().as_raw();

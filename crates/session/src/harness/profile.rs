@@ -2,8 +2,8 @@
 
 use super::HarnessError;
 use belljar_contract::{
-    Ability, AgentVersion, AgentVersions, CredentialPlace, EnvName, HarnessProfile, LoginFile, ModelAccess,
-    Persisted, PersistedKind, ProfileEnv, SharedEntry,
+    Ability, AgentPackage, AgentVersion, AgentVersions, CredentialPlace, EnvName, HarnessProfile, LoginFile,
+    ModelAccess, Persisted, PersistedKind, ProfileEnv, SharedEntry,
 };
 use serde::Deserialize;
 
@@ -13,6 +13,7 @@ struct ProfileFile {
     name: String,
     program: String,
     install: String,
+    package: PackageFile,
     example_model: String,
     config_directory: String,
     state_file: String,
@@ -45,6 +46,13 @@ struct ProfileFile {
     ability: Vec<AbilityFile>,
     persist: Vec<PersistFile>,
     shared: Vec<SharedFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PackageFile {
+    name: String,
+    program: String,
 }
 
 #[derive(Deserialize)]
@@ -130,6 +138,7 @@ pub(super) fn parse(harness: &'static str, text: &str) -> Result<HarnessProfile,
         name: file.name,
         program: file.program,
         install: file.install,
+        package: AgentPackage { name: file.package.name, program: file.package.program },
         example_model: file.example_model,
         config_directory: file.config_directory,
         state_file: file.state_file,

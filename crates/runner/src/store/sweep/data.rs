@@ -1,6 +1,8 @@
 //! Entries of the data directory, and what interrupted applies left in projects.
 
 use super::{IN_USE, SweepError, SweepMode, SweepOutcome, SweepRequest, Swept, SweptKind, old_entries, tree};
+use crate::agents::AgentStore;
+use crate::agents::store::remove_lock;
 use crate::changes::layers::Layer;
 use crate::environment::HostEnvironment;
 use crate::launch::guest_program;
@@ -29,6 +31,10 @@ pub(super) fn instances(request: &SweepRequest<'_>, out: &mut Vec<Swept>) -> Res
     }
     for path in instances.leftovers(request.now)?.into_iter().chain(scenes(request)) {
         out.push(request.leftover(path.clone(), || tree(&path)));
+    }
+    for path in AgentStore::new(&request.environment.data).stale_locks() {
+        let removed = || remove_lock(&path).map_err(|cause| SweepError::Tree { path: path.clone(), cause });
+        out.push(request.leftover(path.clone(), removed));
     }
     for path in guests(request) {
         let removed = || std::fs::remove_file(&path);

@@ -7,7 +7,7 @@ mod support;
 
 use belljar_contract::{
     AbsPath, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
-    ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeForm, TapeHead, TapeId, TapeScenario,
+    ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeForm, TapeHead, TapeId, TapeScenario, TapeUntracked,
     TapeSkillPlace, TapeValue, TapeValues,
 };
 use belljar_record::tape::{BODIES, EXCHANGES, ExchangeLog, Listed, Tape, TapeDraft, TapeFault};
@@ -43,6 +43,8 @@ fn head(exchanges: u64) -> TapeHead {
             servers: None,
             skills: digests("hello"),
             plugins: digests("extra"),
+            untracked: TapeUntracked::LeftOut,
+            inputs: None,
             places: vec![TapeSkillPlace {
                 name: "hello".to_owned(),
                 directories: vec!["/skills/hello".to_owned()],

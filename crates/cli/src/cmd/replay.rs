@@ -3,6 +3,7 @@ mod text;
 use super::agree::{AgreeOptions, Agreeing};
 use super::scenario_options::{
     LastWord, TryOptions, among_others, failure, in_turn, patience, print_result, say_interrupted, show,
+    untracked,
 };
 use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
@@ -68,6 +69,9 @@ pub struct ReplayArgs {
     /// End a run after this time, overriding the scenario [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = patience, hide_short_help = true, conflicts_with = "protocol")]
     timeout: Option<TimeSpan>,
+    /// Stage files of skills and plugins that git does not track, for a tape that was recorded so
+    #[arg(long, hide_short_help = true, conflicts_with = "protocol")]
+    include_untracked: bool,
     /// Keep the whole workspace in the run's directory
     #[arg(long)]
     keep: bool,
@@ -208,7 +212,8 @@ fn open_to_run(
         return Err(ReplayError::NothingToRun { name: environment.shown(path) }.into());
     }
     let load = |file: &AbsPath| -> Result<Trial, CliError> {
-        Ok(agreeing.load(|permit| load_scenario(environment, file, permit))??)
+        let trial = agreeing.load(|permit| load_scenario(environment, file, permit))??;
+        Ok(Trial { untracked: untracked(args.include_untracked), ..trial })
     };
     let (tape, trial) = scenarios.open(path, environment, load)?;
     if !args.network {
@@ -344,7 +349,7 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
         agree: AgreeOptions::default(),
         max_cost_usd: None,
         timeout: args.timeout,
-        include_untracked: false,
+        include_untracked: args.include_untracked,
         keep: args.keep,
         quiet: args.quiet,
         verbose: args.verbose,

@@ -6,6 +6,7 @@
 
 mod consent;
 mod deciders;
+mod digests;
 mod discover;
 mod evidence;
 mod files;
@@ -33,7 +34,7 @@ use crate::plan::planned::Planned;
 use crate::plan::planner::Planner;
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders, ExternalDecider};
 use crate::store::names::fresh_run_id;
-use crate::tape::{RecordedAnswers, TapeFacts, tree};
+use crate::tape::{RecordedAnswers, TapeFacts, staged_tree};
 use belljar_contract::{
     AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, MountSource, OsText, Plan, RunVerb,
     SessionTuning, Workload,
@@ -52,6 +53,7 @@ pub use deciders::{
 pub use discover::{DiscoverError, scenario_files, script_beside};
 pub use evidence::evidence;
 pub(crate) use evidence::evidence_of;
+pub(crate) use digests::{input_digests, library_digest};
 pub use files::FilesWatch;
 pub(crate) use files::kept_of_a_file;
 pub use judge::Judge;
@@ -68,8 +70,7 @@ pub use schedule::{
 };
 pub(crate) use scope::really;
 pub use scope::{Permit, Scope};
-pub(crate) use stage::library_digest;
-pub use stage::{DirectoryAccess, OUTPUTS, Stage, StageError, UPLOADS};
+pub use stage::{DirectoryAccess, OUTPUTS, PROJECTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
 use trial::own_failure;
 pub use trial::{
@@ -276,10 +277,8 @@ impl Trial {
 
     /// What the record says about the scenario and what it tests.
     fn used(&self, plan: &Plan) -> ScenarioUsed {
-        let skills =
-            plan.skills.iter().map(|skill| (skill.name.to_string(), tree(skill.source.as_path(), None)));
-        let plugins =
-            plan.plugins.iter().map(|plugin| (plugin.name.to_string(), tree(plugin.source.as_path(), None)));
+        let skills = plan.skills.iter().map(|skill| (skill.name.to_string(), staged_tree(&skill.source)));
+        let plugins = plan.plugins.iter().map(|plugin| (plugin.name.to_string(), staged_tree(&plugin.source)));
         ScenarioUsed {
             name: self.scenario.name.clone(),
             file: self.file.clone(),

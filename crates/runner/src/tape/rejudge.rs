@@ -70,7 +70,7 @@ pub fn rejudge(
         let tape = Arc::new(tape);
         let mut found = protocol::replay(&tape, &trial)?;
         judge_contradicting(&mut found.judgement, wrongly_answered(&tape, &trial, &found.decided));
-        let present = scenarios.present(&trial, environment, how);
+        let present = scenarios.present((&trial, &tape.head), environment, how);
         let changed = present.map(|present| present.changed_since(&tape.head)).unwrap_or_default();
         (trial, found, None, changed)
     };

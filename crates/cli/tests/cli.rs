@@ -17,6 +17,7 @@ mod compatibility;
 mod container;
 mod deciders;
 mod dry_run;
+mod ended_early;
 mod evidence;
 mod faults;
 mod forged_tapes;

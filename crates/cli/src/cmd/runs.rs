@@ -59,6 +59,7 @@ fn line(row: RunRow) -> RunLine {
             RunRowEnd::Running => "running".to_owned(),
             RunRowEnd::Judged { conclusion, exit_code } => verdict_word(conclusion, exit_code).to_owned(),
             RunRowEnd::Ended { status } => status_word(&status),
+            RunRowEnd::NotJudged { status } => format!("not judged: {}", status_word(&status)),
             RunRowEnd::CutShort => "cut short".to_owned(),
             RunRowEnd::Changed { why } => format!("not verified: {why}"),
             RunRowEnd::Broken { why } => format!("broken: {why}"),

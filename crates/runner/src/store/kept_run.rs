@@ -5,8 +5,9 @@ use crate::store::journal::{SCENARIO_NAME, VERB};
 use crate::store::seal::Seals;
 use crate::suite::evidence;
 use belljar_contract::{
-    AbsPath, Completeness, ConversationSource, Event, Evidence, Harness, Lane, Logged, ModelEvidence, Run,
-    RunHead, RunSummary, RunVerb, Seen, TranscriptEntry, Whole,
+    AbsPath, Completeness, Conclusion, ConversationSource, Event, Evidence, ExitCode, Harness, Lane, Logged,
+    ModelEvidence, Run, RunHead, RunStatus, RunSummary, RunVerb, RunVerdict, Seen, Signal, SignalWeight,
+    TranscriptEntry, Whole,
 };
 use belljar_record::{ReadError, RecordChange, RunReader, is_running};
 use belljar_session::Harnesses;
@@ -92,7 +93,39 @@ impl KeptRun {
         if self.is_running {
             return vec!["the run is still going on".to_owned()];
         }
-        self.changes.iter().map(ToString::to_string).collect()
+        let changes = self.changes.iter().map(ToString::to_string);
+        changes.chain(self.not_started()).chain(self.not_judged()).collect()
+    }
+
+    fn not_started(&self) -> Option<String> {
+        match &self.run.result.as_ref()?.status {
+            RunStatus::NotStarted { why } => Some(format!("the run was not started: {why}")),
+            RunStatus::Exited { .. }
+            | RunStatus::Killed { .. }
+            | RunStatus::LimitReached { .. }
+            | RunStatus::Stopped => None,
+        }
+    }
+
+    fn not_judged(&self) -> Option<String> {
+        let signals = &self.summary.as_ref()?.verdict.as_ref()?.signals;
+        let found = signals.iter().find(|signal| signal.code == NOT_JUDGED)?;
+        Some(format!("the run was not judged: {}", found.message))
+    }
+}
+
+/// The code of the signal that says why a run was not judged.
+const NOT_JUDGED: &str = "not_judged";
+
+/// The verdict on a run that belljar could not judge because it failed itself.
+pub(crate) fn not_judged(exit: ExitCode, why: &str) -> RunVerdict {
+    let signal =
+        Signal { code: NOT_JUDGED.to_owned(), weight: SignalWeight::Unknown, message: why.to_owned() };
+    RunVerdict {
+        conclusion: Conclusion::Unverified,
+        exit_code: exit.code(),
+        checks: Vec::new(),
+        signals: vec![signal],
     }
 }
 

@@ -72,7 +72,7 @@ pub(crate) use scope::really;
 pub use scope::{Permit, Scope};
 pub use stage::{DirectoryAccess, OUTPUTS, PROJECTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
-use trial::own_failure;
+use trial::EndedRun;
 pub use trial::{
     Answering, Conversation, ConversationName, Keep, LastResort, Planning, TrialError, TrialRequest, Tried,
 };
@@ -258,11 +258,11 @@ impl Trial {
             return Err(TrialError::NotExecuted { what: what.clone() });
         }
         let Some(directory) = report.directory.clone() else { return Err(TrialError::NoRecord) };
-        own_failure(&report, &directory)?;
-        if keep == Keep::Workspace {
-            stage.keep_workspace(&directory.child("workspace"))?;
-        }
-        let (run, evidence) = evidence(&directory, self.scenario.lane)?;
+        let ended = EndedRun { report: &report, directory: &directory, subject: &subject, environment };
+        let (run, evidence) = ended.read(self.scenario.lane, || match keep {
+            Keep::Workspace => stage.keep_workspace(&directory.child("workspace")),
+            Keep::Changes => Ok(()),
+        })?;
         let redact =
             |text: &str| report.redact.scrub_bytes(text.as_bytes()).map(|_| report.redact.scrub(text));
         let judgement = self.checks.judge_redacted(&evidence, &redact);

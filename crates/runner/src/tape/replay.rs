@@ -219,9 +219,11 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
         watch,
     })?;
     if tried.was_interrupted() {
+        tried.conclude(environment)?;
         return Err(ReplayError::Interrupted);
     }
     if let Some(why) = tried.own_failure() {
+        tried.conclude_unjudged(&why, environment);
         return Err(ReplayError::NotRecorded { directory: tried.directory, why });
     }
     let report = tried.report.replayed.clone().unwrap_or_default();

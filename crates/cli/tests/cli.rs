@@ -8,6 +8,7 @@
 
 mod agreed_files;
 mod agreeing;
+mod altered_signals;
 mod altered_tapes;
 mod as_branch;
 mod both_sides;

@@ -6,7 +6,7 @@
 use super::agreement::{disagreement, misattributed};
 use super::protocol::{self, Line, ProtocolError, Said};
 use super::scenario_files::ScenarioFiles;
-use super::{Bodies, ChangedCause, Tape, normalisers};
+use super::{Bodies, Changed, ChangedCause, Tape, normalisers};
 use crate::suite::Trial;
 use belljar_contract::{
     Evidence, Frame, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock, claim_of_agent,
@@ -45,7 +45,15 @@ pub fn contradiction(tape: &Arc<Tape>, trial: &Trial) -> Result<Option<String>, 
 
 /// An answer that the scenario's rules contradict, if they are those of the recording.
 pub(super) fn wrongly_answered(tape: &Tape, trial: &Trial, decided: &[(Question, Answer)]) -> Option<String> {
-    let changed = ScenarioFiles::of(trial).changed_since(&tape.head.scenario);
+    misattributed_unless(&ScenarioFiles::of(trial).changed_since(&tape.head.scenario), trial, decided)
+}
+
+/// The same, if it is known what changed since the recording.
+pub(super) fn misattributed_unless(
+    changed: &[Changed],
+    trial: &Trial,
+    decided: &[(Question, Answer)],
+) -> Option<String> {
     let is_stale = changed.iter().any(|one| one.cause == ChangedCause::Scenario);
     if is_stale { None } else { misattributed(trial, decided) }
 }

@@ -82,6 +82,11 @@ impl PresentFiles {
         Self(read.and_then(present))
     }
 
+    /// Whether all of them could be read.
+    pub(super) fn is_known(&self) -> bool {
+        self.0.is_ok()
+    }
+
     /// The files that differ from those that were recorded. Files that cannot be read count as changed.
     pub(super) fn changed_since(&self, head: &TapeHead) -> Vec<Changed> {
         match &self.0 {

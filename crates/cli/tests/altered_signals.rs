@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Events that say how a run went. Of the others, the start and what was enforced say nothing about it.
-const ENDS: [&str; 5] =
-    ["conversation_ended", "command_ended", "limit_reached", "run_ended", "interrupted"];
+const ENDS: [&str; 5] = ["conversation_ended", "command_ended", "limit_reached", "run_ended", "interrupted"];
 
 struct Signalled {
     stage: Stage,
@@ -27,9 +26,13 @@ impl Signalled {
     #[track_caller]
     fn new(does: &str, keys: &str, signal: &str) -> Self {
         let stage = with_agent(does);
-        stage.write("project/a.yaml", format!("prompt: go\n{keys}assert: [{{transcript_contains: All done.}}]\n"));
+        stage.write(
+            "project/a.yaml",
+            format!("prompt: go\n{keys}assert: [{{transcript_contains: All done.}}]\n"),
+        );
         stage.write("project/a.script.json", says(&["All done."]));
-        let found = stage.finish(&mut command(&stage, &["record", "--scripted", "--allow-failing", "a.yaml"]));
+        let found =
+            stage.finish(&mut command(&stage, &["record", "--scripted", "--allow-failing", "a.yaml"]));
         assert!(stage.path("project/a.tape").exists(), "{found:?}");
         let this = Self { stage, what: Vec::new() };
         let rows = this.rows(&["a.tape"]);
@@ -102,12 +105,8 @@ impl Signalled {
         // The copies are judged by what was changed in them, and not by where they are.
         assert_eq!(row(last)["changed"], json!([]), "{:#}", row(last));
         assert!(!row(last)["signals"].to_string().contains("recording_contradicts"), "{:#}", row(last));
-        let green: Vec<&String> = self
-            .what
-            .iter()
-            .filter(|(tape, _)| row(tape)["exit_code"] == 0)
-            .map(|(_, what)| what)
-            .collect();
+        let green: Vec<&String> =
+            self.what.iter().filter(|(tape, _)| row(tape)["exit_code"] == 0).map(|(_, what)| what).collect();
         println!("{} changes", self.what.len());
         assert_eq!(green, Vec::<&String>::new());
     }

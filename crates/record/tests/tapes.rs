@@ -7,8 +7,8 @@ mod support;
 
 use belljar_contract::{
     AbsPath, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
-    ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeForm, TapeHead, TapeId, TapeScenario, TapeUntracked,
-    TapeSkillPlace, TapeValue, TapeValues,
+    ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeForm, TapeHead, TapeId, TapeScenario,
+    TapeSkillPlace, TapeUntracked, TapeValue, TapeValues,
 };
 use belljar_record::tape::{BODIES, EXCHANGES, ExchangeLog, Listed, Tape, TapeDraft, TapeFault};
 use std::collections::BTreeMap;

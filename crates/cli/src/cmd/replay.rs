@@ -27,8 +27,9 @@ use text::{drift_text, mutation_text};
 /// Tools, hooks and servers run again, without a network unless --network is given; files and egress are judged again. A
 /// request that the tape does not have is a drift: both values are shown, and the status is 7. With --protocol nothing runs:
 /// the recorded conversation is read and judged again, which also works for cassettes of cowork-harness. Checks that need
-/// what a recording does not have are unknown, and the status is 3. It is also 3 if the scenario, its session, a skill or a
-/// plugin changed since the recording.
+/// what a recording does not have are unknown, and the status is 3. It is also 3 if the scenario, its session, a skill, a
+/// plugin, an upload, a directory or a project changed since the recording. With --protocol no run is kept: `trace` takes the
+/// tape itself.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar replay scenarios/hello.tape\n  $ belljar replay --protocol --explain scenarios\n  \
@@ -50,7 +51,7 @@ pub struct ReplayArgs {
     /// Change the recording, one value at a time, and list the changes that no check notices; if any, the status is 1
     #[arg(long, requires = "protocol")]
     mutate: bool,
-    /// Judge a recording even if its scenario, session, skills or plugins changed since
+    /// Judge a recording even if its scenario, session, skills, plugins or inputs changed since
     #[arg(long)]
     allow_stale: bool,
     /// Answer with the recorded pauses instead of as fast as possible

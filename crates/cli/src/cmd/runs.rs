@@ -13,7 +13,7 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar runs\n  $ belljar runs --failed\n  $ belljar runs --json\n")]
 pub struct RunsArgs {
-    /// List only runs that did not pass, were cut short, or have a broken record
+    /// List only runs that did not pass, were not judged or cut short, or have a broken record
     #[arg(long)]
     failed: bool,
     /// Print one JSON object

@@ -232,7 +232,8 @@ fn a_run_with_a_broken_record_is_listed_as_such() {
     fs::create_dir(runs.join("a directory of somebody")).unwrap();
     let found = rows(&stage, &[]);
     let states: Vec<&str> = found.iter().map(|row| row["state"].as_str().unwrap()).collect();
-    let expected = ["broken", "broken", "cut_short", "running", "broken", "changed", "changed", "not_judged", "judged"];
+    let expected =
+        ["broken", "broken", "cut_short", "running", "broken", "changed", "changed", "not_judged", "judged"];
     assert_eq!(states, expected, "{found:#?}");
     assert!(found[1]["why"].as_str().unwrap().contains("summary.json"), "{found:#?}");
     assert_eq!(found[0]["id"], Value::Null, "no run has this name");
@@ -240,7 +241,13 @@ fn a_run_with_a_broken_record_is_listed_as_such() {
     let failed = rows(&stage, &["--failed"]);
     assert_eq!(failed.len(), 7, "all but the running one and the one that passed: {failed:#?}");
     let page = stage.run(&["runs"]).stdout;
-    for part in ["broken: ", "cut short", "not judged: exit 0", "running", "not verified: `manifest.json` was changed"] {
+    for part in [
+        "broken: ",
+        "cut short",
+        "not judged: exit 0",
+        "running",
+        "not verified: `manifest.json` was changed",
+    ] {
         assert!(page.contains(part), "{part}: {page}");
     }
     looked_at_again(&stage, [&killed, &headless, &renamed], &running);

@@ -2,7 +2,8 @@ use super::super::draft::{Listed, TapeDraft};
 use super::super::log::ExchangeLog;
 use super::*;
 use belljar_contract::{
-    ConversationKey, ExchangeAnswer, ExchangeDelivery, ExchangeEnd, ExchangeRequest, TapeAgent, TapeScenario, TapeUntracked,
+    ConversationKey, ExchangeAnswer, ExchangeDelivery, ExchangeEnd, ExchangeRequest, TapeAgent, TapeScenario,
+    TapeUntracked,
 };
 use std::collections::BTreeMap;
 use std::path::Path;

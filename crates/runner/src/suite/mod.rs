@@ -50,10 +50,10 @@ pub use deciders::{
     CommandDecider, DECIDER_MODEL, DirectoryDecider, DirectoryError, GATES_DONE, GateError, Gates,
     ModelDecider, ModelWish, OpenGate, Person, leave_answer,
 };
+pub(crate) use digests::{input_digests, library_digest};
 pub use discover::{DiscoverError, scenario_files, script_beside};
 pub use evidence::evidence;
 pub(crate) use evidence::evidence_of;
-pub(crate) use digests::{input_digests, library_digest};
 pub use files::FilesWatch;
 pub(crate) use files::kept_of_a_file;
 pub use judge::Judge;
@@ -278,7 +278,8 @@ impl Trial {
     /// What the record says about the scenario and what it tests.
     fn used(&self, plan: &Plan) -> ScenarioUsed {
         let skills = plan.skills.iter().map(|skill| (skill.name.to_string(), staged_tree(&skill.source)));
-        let plugins = plan.plugins.iter().map(|plugin| (plugin.name.to_string(), staged_tree(&plugin.source)));
+        let plugins =
+            plan.plugins.iter().map(|plugin| (plugin.name.to_string(), staged_tree(&plugin.source)));
         ScenarioUsed {
             name: self.scenario.name.clone(),
             file: self.file.clone(),

@@ -85,7 +85,10 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
     };
     let observations = evidence.seen.len();
     let mut judgement = trial.checks.judge(&evidence);
-    judge_contradicting(&mut judgement, misattributed(trial, &decided).or_else(|| unpaired(cassette, &evidence)));
+    judge_contradicting(
+        &mut judgement,
+        misattributed(trial, &decided).or_else(|| unpaired(cassette, &evidence)),
+    );
     Ok(ReadAgain { judgement, evidence, observations, mismatch: None, decided })
 }
 

@@ -6,7 +6,9 @@ use super::trees::tree;
 use crate::environment::HostEnvironment;
 use crate::launch::Model;
 use crate::plan::planned::Planned;
-use belljar_contract::{AbsPath, Digest, Plan, TapeHead, TapeScenario, TapeSkillPlace, TapeUntracked, canonical_json};
+use belljar_contract::{
+    AbsPath, Digest, Plan, TapeHead, TapeScenario, TapeSkillPlace, TapeUntracked, canonical_json,
+};
 use belljar_session::SkillPlace;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,7 +93,8 @@ impl Changed {
 
 /// The digest of a directory that belljar staged. One that cannot be read equals no other.
 pub(crate) fn staged_tree(path: &AbsPath) -> Digest {
-    tree(path.as_path(), None).unwrap_or_else(|error| Digest::of(format!("unread: {path}: {error}").as_bytes()))
+    tree(path.as_path(), None)
+        .unwrap_or_else(|error| Digest::of(format!("unread: {path}: {error}").as_bytes()))
 }
 
 /// The skills and plugins that differ from those on a tape.
@@ -139,7 +142,8 @@ impl TapeFacts {
     pub(super) fn at(planned: &Planned, places: &[SkillPlace], environment: &HostEnvironment) -> Self {
         let plan = &planned.compiled.plan;
         let skills = plan.skills.iter().map(|skill| (skill.name.to_string(), staged_tree(&skill.source)));
-        let plugins = plan.plugins.iter().map(|plugin| (plugin.name.to_string(), staged_tree(&plugin.source)));
+        let plugins =
+            plan.plugins.iter().map(|plugin| (plugin.name.to_string(), staged_tree(&plugin.source)));
         let place = |place: &SkillPlace| {
             let SkillPlace { name, directories } = place.clone();
             TapeSkillPlace { name, directories }

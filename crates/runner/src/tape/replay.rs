@@ -15,7 +15,9 @@ use crate::session::conversation::Then;
 use crate::suite::{
     Answering, Consent, Conversation, Fidelity, Keep, LoadError, Trial, TrialError, TrialRequest, Tried,
 };
-use belljar_contract::{AbsPath, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice, TapeHead, TapeUntracked};
+use belljar_contract::{
+    AbsPath, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice, TapeHead, TapeUntracked,
+};
 use belljar_record::CassetteFault;
 use belljar_verdict::{DriftedRun, StaleRule, judge_drifted, judge_stale};
 use serde_json::{Value, json};

@@ -107,8 +107,7 @@ impl Signalled {
         assert!(!row(last)["signals"].to_string().contains("recording_contradicts"), "{:#}", row(last));
         let green: Vec<&String> =
             self.what.iter().filter(|(tape, _)| row(tape)["exit_code"] == 0).map(|(_, what)| what).collect();
-        println!("{} changes", self.what.len());
-        assert_eq!(green, Vec::<&String>::new());
+        assert_eq!(green, Vec::<&String>::new(), "of {}", self.what.len());
     }
 }
 

@@ -34,7 +34,7 @@ use crate::plan::planned::Planned;
 use crate::plan::planner::Planner;
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders, ExternalDecider};
 use crate::store::names::fresh_run_id;
-use crate::tape::{RecordedAnswers, TapeFacts, staged_tree};
+use crate::tape::{RecordedAnswers, TapeFacts, plugin_digests, skill_digests};
 use belljar_contract::{
     AbsPath, AgentVersion, BackendKind, ConversationChoice, HomeMode, MountSource, OsText, Plan, RunVerb,
     SessionTuning, Workload,
@@ -277,15 +277,12 @@ impl Trial {
 
     /// What the record says about the scenario and what it tests.
     fn used(&self, plan: &Plan) -> ScenarioUsed {
-        let skills = plan.skills.iter().map(|skill| (skill.name.to_string(), staged_tree(&skill.source)));
-        let plugins =
-            plan.plugins.iter().map(|plugin| (plugin.name.to_string(), staged_tree(&plugin.source)));
         ScenarioUsed {
             name: self.scenario.name.clone(),
             file: self.file.clone(),
             text: self.text.clone(),
-            skills: skills.collect(),
-            plugins: plugins.collect(),
+            skills: skill_digests(plan),
+            plugins: plugin_digests(plan),
         }
     }
 

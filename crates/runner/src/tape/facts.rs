@@ -91,8 +91,18 @@ impl Changed {
     }
 }
 
+/// The digests of the skills that a plan has, as they were staged.
+pub(crate) fn skill_digests(plan: &Plan) -> BTreeMap<String, Digest> {
+    plan.skills.iter().map(|skill| (skill.name.to_string(), staged_tree(&skill.source))).collect()
+}
+
+/// The digests of the plugins that a plan has, as they were staged.
+pub(crate) fn plugin_digests(plan: &Plan) -> BTreeMap<String, Digest> {
+    plan.plugins.iter().map(|plugin| (plugin.name.to_string(), staged_tree(&plugin.source))).collect()
+}
+
 /// The digest of a directory that belljar staged. One that cannot be read equals no other.
-pub(crate) fn staged_tree(path: &AbsPath) -> Digest {
+fn staged_tree(path: &AbsPath) -> Digest {
     tree(path.as_path(), None)
         .unwrap_or_else(|error| Digest::of(format!("unread: {path}: {error}").as_bytes()))
 }
@@ -141,9 +151,6 @@ impl TapeFacts {
     /// The facts about a plan on this machine.
     pub(super) fn at(planned: &Planned, places: &[SkillPlace], environment: &HostEnvironment) -> Self {
         let plan = &planned.compiled.plan;
-        let skills = plan.skills.iter().map(|skill| (skill.name.to_string(), staged_tree(&skill.source)));
-        let plugins =
-            plan.plugins.iter().map(|plugin| (plugin.name.to_string(), staged_tree(&plugin.source)));
         let place = |place: &SkillPlace| {
             let SkillPlace { name, directories } = place.clone();
             TapeSkillPlace { name, directories }
@@ -164,8 +171,8 @@ impl TapeFacts {
             plan: portable(plan, environment),
             harness: plan.harness.clone(),
             program: planned.program_found.clone(),
-            skills: skills.collect(),
-            plugins: plugins.collect(),
+            skills: skill_digests(plan),
+            plugins: plugin_digests(plan),
             inputs: staged_inputs(&plan.workspace.source),
             places: places.iter().map(place).collect(),
             environment: machine

@@ -385,7 +385,11 @@ impl From<JudgeError> for CliError {
                 .hint("name the scenario to judge it by: `belljar judge RUN SCENARIO`"),
             JudgeError::Redacted => Self::from_chain(ExitCode::Unverified, &error)
                 .hint("name the file of the scenario: `belljar judge RUN SCENARIO`"),
-            JudgeError::Read(_) | JudgeError::Scenario { .. } => Self::from_chain(ExitCode::Invalid, &error),
+            JudgeError::Tape { .. } => Self::from_chain(ExitCode::Invalid, &error)
+                .hint("judge it by its scenario with `belljar replay --protocol TAPE`, or name a scenario"),
+            JudgeError::Read(_) | JudgeError::Kept(_) | JudgeError::Scenario { .. } => {
+                Self::from_chain(ExitCode::Invalid, &error)
+            }
         }
     }
 }

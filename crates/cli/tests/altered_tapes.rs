@@ -85,18 +85,18 @@ fn is_green(row: &Value) -> bool {
     exit == 0 || verified
 }
 
-fn frames_of(tape: &Path, frames: &[Value]) {
+pub fn frames_of(tape: &Path, frames: &[Value]) {
     let text: String = frames.iter().map(|line| format!("{line}\n")).collect();
     write_part(tape, "frames.jsonl", text.as_bytes());
 }
 
-fn events_of(tape: &Path) -> Vec<(u64, Value)> {
+pub fn events_of(tape: &Path) -> Vec<(u64, Value)> {
     let lines = lines(&tape.join("events.jsonl")).into_iter();
     lines.map(|line| (line["ms"].as_u64().unwrap(), line["event"].clone())).collect()
 }
 
 /// The places of a value that say something: texts, and yes or no.
-fn leaves(value: &Value, at: &str, out: &mut Vec<String>) {
+pub fn leaves(value: &Value, at: &str, out: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
             members.iter().for_each(|(name, value)| {
@@ -111,7 +111,7 @@ fn leaves(value: &Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-fn replaced(value: &Value) -> Value {
+pub fn replaced(value: &Value) -> Value {
     match value {
         Value::Bool(value) => json!(!value),
         other => json!(format!("{} and more", other.as_str().unwrap())),

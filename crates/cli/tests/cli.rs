@@ -8,6 +8,7 @@
 
 mod agreed_files;
 mod agreeing;
+mod altered_signals;
 mod altered_tapes;
 mod as_branch;
 mod both_sides;
@@ -20,6 +21,7 @@ mod crossing;
 mod deciders;
 mod dotenv;
 mod dry_run;
+mod ended_early;
 mod evidence;
 mod faults;
 mod forged_tapes;

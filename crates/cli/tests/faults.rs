@@ -378,7 +378,7 @@ fn a_disk_that_is_full_is_no_success() {
 }
 
 /// A trial that goes on until it is ended, and has begun.
-fn begun(stage: &Stage, args: &[&str]) -> Child {
+pub fn begun(stage: &Stage, args: &[&str]) -> Child {
     let mut command = command(stage, args);
     let mut child = command
         .stdin(Stdio::piped())
@@ -398,7 +398,7 @@ fn begun(stage: &Stage, args: &[&str]) -> Child {
     child
 }
 
-const WAITS: &str = "greet(); take(); text('I wait.'); heard(); signal.pause()";
+pub const WAITS: &str = "greet(); take(); text('I wait.'); heard(); signal.pause()";
 
 #[test]
 fn one_conversation_has_one_run_at_a_time() {
@@ -420,7 +420,7 @@ fn one_conversation_has_one_run_at_a_time() {
 }
 
 /// To the process alone.
-fn kill(child: &Child, signal: &str) {
+pub fn kill(child: &Child, signal: &str) {
     assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
 }
 

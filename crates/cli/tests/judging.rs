@@ -159,6 +159,34 @@ fn the_judge_is_paid_by_the_gateway_and_counted_apart() {
     assert!(log.matches(r#""way":"model""#).count() >= 2 && !log.contains(KEY), "{log}");
 }
 
+/// The agent's requests fit below the cost limit, and the judge's does not.
+#[test]
+fn a_judge_that_reaches_the_cost_limit_is_named_and_the_agent_is_not() {
+    require!(Agent, Bwrap);
+    // Each claim makes the reply that the judge may give, and so its price, larger.
+    let claim = "  - semantic_matches:\n      rubric: [The agent greets the user";
+    let claims: String = (0..40).map(|number| format!("{claim}, time {number}.]\n")).collect();
+    let stage = stage(&format!("prompt: Greet me\nsession: session.yaml\nassert:\n{claims}"), &[]);
+    stage.write("project/session.yaml", "model: claude-haiku-4-5\n");
+    let port = serve(|_, _| {
+        let delta = r#"{"type":"text_delta","text":"Hello to you."}"#;
+        streamed(r#"{"type":"text","text":""}"#, delta, "end_turn")
+    });
+    let mut command = with_agent(&stage, &["test", "--json", "--max-cost-usd", "0.38", "a.yaml"]);
+    command.env("ANTHROPIC_API_KEY", KEY).env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{port}"));
+    let found = stage.finish(&mut command);
+    let row = data(&found)["results"][0].clone();
+    assert_eq!((found.status.code(), &row["conclusion"]), (Some(3), &json!("unverified")), "{row:#}");
+    assert_eq!(row["limits_reached"], json!([]), "{row:#}");
+    for check in row["checks"].as_array().unwrap() {
+        assert_eq!(check["outcome"], "unknown", "{check:#}");
+        assert!(check.to_string().contains("the judge gave no answer: the budget of"), "{check:#}");
+    }
+    let warning = row["warnings"].to_string();
+    assert!(warning.contains("the judge was not asked: the budget of"), "{row:#}");
+    assert!(warning.contains("--max-cost-usd"), "{row:#}");
+}
+
 /// Starts belljar and interrupts it while the judge is asked.
 fn interrupted(stage: &Stage, arguments: &[&str]) -> Output {
     let (asked, is_asked) = channel();

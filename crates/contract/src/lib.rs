@@ -156,8 +156,8 @@ pub use ssh::{SSH_AGENT_SOCKET, SshFound, SshPublicKey, SshPublicKeyError};
 pub use tape::{
     BodyRef, ConversationKey, EXCHANGE_LINE, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
     ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TAPE_WINDOW, TapeAgent, TapeForm,
-    TapeHead, TapeId, TapeLeak, TapeLeaks, TapePart, TapeScenario, TapeSkillPlace, TapeValue, TapeValues,
-    canonical_json,
+    TapeHead, TapeId, TapeLeak, TapeLeaks, TapePart, TapeScenario, TapeSkillPlace, TapeUntracked, TapeValue,
+    TapeValues, canonical_json,
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};
 pub use used_outside::{USED_OUTSIDE_MAX, UsedOutside, may_use, path_words};

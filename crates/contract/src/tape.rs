@@ -157,8 +157,31 @@ pub struct TapeScenario {
     pub skills: BTreeMap<String, Digest>,
     /// Digests of the trees of its plugins.
     pub plugins: BTreeMap<String, Digest>,
+    /// Whether files of skills and plugins that git does not track were staged.
+    #[serde(default, skip_serializing_if = "TapeUntracked::is_left_out")]
+    pub untracked: TapeUntracked,
+    /// Digests of its uploads, directories and projects, by their places in the workspace; `None` on tapes of versions
+    /// without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<BTreeMap<String, Digest>>,
     /// The paths of the skills inside, so that a replay recognises their use.
     pub places: Vec<TapeSkillPlace>,
+}
+
+/// Whether files of skills and plugins that git does not track were staged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TapeUntracked {
+    /// Also on tapes of versions that did not record it.
+    #[default]
+    LeftOut,
+    Included,
+}
+
+impl TapeUntracked {
+    const fn is_left_out(&self) -> bool {
+        matches!(self, Self::LeftOut)
+    }
 }
 
 /// The paths of a skill inside.

@@ -8,7 +8,7 @@ mod support;
 use belljar_contract::{
     AbsPath, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
     ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeForm, TapeHead, TapeId, TapeScenario,
-    TapeSkillPlace, TapeValue, TapeValues,
+    TapeSkillPlace, TapeUntracked, TapeValue, TapeValues,
 };
 use belljar_record::tape::{BODIES, EXCHANGES, ExchangeLog, Listed, Tape, TapeDraft, TapeFault};
 use std::collections::BTreeMap;
@@ -43,6 +43,8 @@ fn head(exchanges: u64) -> TapeHead {
             servers: None,
             skills: digests("hello"),
             plugins: digests("extra"),
+            untracked: TapeUntracked::LeftOut,
+            inputs: None,
             places: vec![TapeSkillPlace {
                 name: "hello".to_owned(),
                 directories: vec!["/skills/hello".to_owned()],

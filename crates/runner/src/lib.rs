@@ -66,7 +66,7 @@ pub use store::findings::{FindingsEntry, FindingsError, FindingsStore};
 pub use store::instances::{HeldInstance, InstanceEntry, InstanceError, Instances, ProjectState};
 pub use store::journal::JournalError;
 pub use store::keeper::{KeptError, Rest, kept};
-pub use store::kept_run::KeptRun;
+pub use store::kept_run::{KeptRun, KeptRunError};
 pub use store::leftovers::remove_leftovers;
 pub use store::locks::{Holder, SessionLock, SessionLockError};
 pub use store::names::{ClaimedName, NameClaimError, NameWish, RunNames, fresh_run_id};

@@ -112,7 +112,7 @@ pub(crate) const SIGNALS: &[About] = &[
     about(
         STALE,
         SignalWeight::Unknown,
-        "The scenario, its session, a skill or a plugin is not the one that was recorded. `belljar replay --allow-stale` lets it pass.",
+        "The scenario, its session, a skill, a plugin, an upload, a directory or a project is not the one that was recorded. `belljar replay --allow-stale` lets it pass.",
     ),
     about(
         RECORD,

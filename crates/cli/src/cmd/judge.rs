@@ -19,7 +19,7 @@ use std::path::PathBuf;
     after_help = "Examples:\n  $ belljar judge last\n  $ belljar judge last scenarios/hello.yaml\n  $ belljar judge last --json\n"
 )]
 pub struct JudgeArgs {
-    /// Run to judge: its id or the beginning of it, its directory, or `last`
+    /// Run to judge: its id or the beginning of it, its directory, `last`, or a tape
     run: PathBuf,
     /// Scenario whose checks are used [default: the one that the run was made with]
     scenario: Option<PathBuf>,

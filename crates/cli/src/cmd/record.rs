@@ -187,7 +187,10 @@ pub(super) fn one(
 
 fn not_made(error: MakeError) -> CliError {
     let hint = match &error {
-        MakeError::Exchanges { .. } | MakeError::Read { .. } | MakeError::NoFile => None,
+        MakeError::Exchanges { .. }
+        | MakeError::Read { .. }
+        | MakeError::Inputs { .. }
+        | MakeError::NoFile => None,
         MakeError::Write(_) => Some("what was recorded before is unchanged"),
     };
     let error = CliError::from_chain(ExitCode::Unverified, &error);

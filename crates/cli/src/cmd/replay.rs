@@ -4,7 +4,7 @@ use super::agree::{AgreeOptions, Agreeing};
 use super::dotenv_options::DotenvOptions;
 use super::scenario_options::{
     AnswerOptions, LastWord, TryOptions, among_others, failure, in_turn, patience, print_result,
-    say_interrupted, show,
+    say_interrupted, show, untracked,
 };
 use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
@@ -29,8 +29,9 @@ use text::{drift_text, mutation_text};
 /// Tools, hooks and servers run again, without a network unless --network is given; files and egress are judged again. A
 /// request that the tape does not have is a drift: both values are shown, and the status is 7. With --protocol nothing runs:
 /// the recorded conversation is read and judged again, which also works for cassettes of cowork-harness. Checks that need
-/// what a recording does not have are unknown, and the status is 3. It is also 3 if the scenario, its session, a skill or a
-/// plugin changed since the recording.
+/// what a recording does not have are unknown, and the status is 3. It is also 3 if the scenario, its session, a skill, a
+/// plugin, an upload, a directory or a project changed since the recording. With --protocol no run is kept: `trace` takes the
+/// tape itself.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar replay scenarios/hello.tape\n  $ belljar replay --protocol --explain scenarios\n  \
@@ -55,7 +56,7 @@ pub struct ReplayArgs {
     /// Require everything to match, even if the agent has another version than the recorded one
     #[arg(long, conflicts_with_all = ["protocol", "allow_stale"])]
     strict: bool,
-    /// Judge a recording even if its scenario, session, skills or plugins changed since
+    /// Judge a recording even if its scenario, session, skills, plugins or inputs changed since
     #[arg(long)]
     allow_stale: bool,
     /// Answer with the recorded pauses instead of as fast as possible
@@ -76,6 +77,9 @@ pub struct ReplayArgs {
     /// End a run after this time, overriding the scenario [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = patience, hide_short_help = true, conflicts_with = "protocol")]
     timeout: Option<TimeSpan>,
+    /// Stage files of skills and plugins that git does not track, for a tape that was recorded so
+    #[arg(long, hide_short_help = true, conflicts_with = "protocol")]
+    include_untracked: bool,
     /// Keep the whole workspace in the run's directory
     #[arg(long)]
     keep: bool,
@@ -216,7 +220,8 @@ fn open_to_run(
         return Err(ReplayError::NothingToRun { name: environment.shown(path) }.into());
     }
     let load = |file: &AbsPath| -> Result<Trial, CliError> {
-        Ok(agreeing.load(|permit| load_scenario(environment, file, permit))??)
+        let trial = agreeing.load(|permit| load_scenario(environment, file, permit))??;
+        Ok(Trial { untracked: untracked(args.include_untracked), ..trial })
     };
     let (tape, trial) = scenarios.open(path, environment, load)?;
     if !args.network {
@@ -357,7 +362,7 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
         agree: AgreeOptions::default(),
         max_cost_usd: None,
         timeout: args.timeout,
-        include_untracked: false,
+        include_untracked: args.include_untracked,
         keep: args.keep,
         quiet: args.quiet,
         verbose: args.verbose,

@@ -13,7 +13,7 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar runs\n  $ belljar runs --failed\n  $ belljar runs --json\n")]
 pub struct RunsArgs {
-    /// List only runs that did not pass, were cut short, or have a broken record
+    /// List only runs that did not pass, were not judged or cut short, or have a broken record
     #[arg(long)]
     failed: bool,
     /// Print one JSON object
@@ -59,6 +59,7 @@ fn line(row: RunRow) -> RunLine {
             RunRowEnd::Running => "running".to_owned(),
             RunRowEnd::Judged { conclusion, exit_code } => verdict_word(conclusion, exit_code).to_owned(),
             RunRowEnd::Ended { status } => status_word(&status),
+            RunRowEnd::NotJudged { status } => format!("not judged: {}", status_word(&status)),
             RunRowEnd::CutShort => "cut short".to_owned(),
             RunRowEnd::Changed { why } => format!("not verified: {why}"),
             RunRowEnd::Broken { why } => format!("broken: {why}"),

@@ -83,6 +83,11 @@ fn dollars(text: &str) -> Result<Usd, String> {
     Usd::new(number).map_err(|error| error.to_string())
 }
 
+/// What `--include-untracked` means.
+pub fn untracked(included: bool) -> Untracked {
+    if included { Untracked::Included } else { Untracked::LeftOut }
+}
+
 impl TryOptions {
     pub fn detail(&self) -> Detail {
         match (self.quiet || self.json, self.verbose) {
@@ -93,7 +98,7 @@ impl TryOptions {
     }
 
     pub fn untracked(&self) -> Untracked {
-        if self.include_untracked { Untracked::Included } else { Untracked::LeftOut }
+        untracked(self.include_untracked)
     }
 
     pub fn path(environment: &HostEnvironment, path: &PathBuf) -> Result<AbsPath, CliError> {

@@ -13,13 +13,13 @@ use std::path::PathBuf;
 ///
 /// Works for every kind of run. The conversation of `run` is read from the agent's own transcript, which belljar cannot
 /// verify; a run without a conversation says so. The status is 3 if the record is incomplete or was changed after the run;
-/// the changed files are named.
+/// the changed files are named. A tape is shown like the run that it was recorded from.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar trace last\n  $ belljar trace last --full\n  $ belljar trace last --only tools\n  $ belljar trace last --json\n"
 )]
 pub struct TraceArgs {
-    /// Run to show: its id or the beginning of it, its directory, or `last`
+    /// Run to show: its id or the beginning of it, its directory, `last`, or a tape
     run: PathBuf,
     /// Show every message, the input of every tool call and its whole result
     #[arg(long)]

@@ -65,7 +65,7 @@ pub fn recorded(stage: &Stage) -> PathBuf {
 }
 
 #[track_caller]
-fn recorded_with(stage: &Stage, more: &[&str]) -> PathBuf {
+pub fn recorded_with(stage: &Stage, more: &[&str]) -> PathBuf {
     let args = [&["record", "--json", "--scripted", "scenarios/hello.yaml"], more].concat();
     let found = stage.finish(&mut with_agent(stage, &args));
     let data = data(&found);

@@ -227,18 +227,27 @@ fn a_run_with_a_broken_record_is_listed_as_such() {
     let renamed = made("20990101-000002-renamed-00000002");
     let edited = made("20990101-000001-edited-00000001").join("summary.json");
     fs::write(&edited, fs::read_to_string(&edited).unwrap().replace("\"calls\": 1", "\"calls\": 9")).unwrap();
+    let unjudged = made("20990101-000000-unjudged-00000000");
+    ["summary.json", "manifest.json"].iter().for_each(|name| fs::remove_file(unjudged.join(name)).unwrap());
     fs::create_dir(runs.join("a directory of somebody")).unwrap();
     let found = rows(&stage, &[]);
     let states: Vec<&str> = found.iter().map(|row| row["state"].as_str().unwrap()).collect();
-    let expected = ["broken", "broken", "cut_short", "running", "broken", "changed", "changed", "judged"];
+    let expected =
+        ["broken", "broken", "cut_short", "running", "broken", "changed", "changed", "not_judged", "judged"];
     assert_eq!(states, expected, "{found:#?}");
     assert!(found[1]["why"].as_str().unwrap().contains("summary.json"), "{found:#?}");
     assert_eq!(found[0]["id"], Value::Null, "no run has this name");
     assert_eq!((&found[2]["verb"], &found[2]["subject"]), (&json!("test"), &json!("A good one")));
     let failed = rows(&stage, &["--failed"]);
-    assert_eq!(failed.len(), 6, "all but the running one and the one that passed: {failed:#?}");
+    assert_eq!(failed.len(), 7, "all but the running one and the one that passed: {failed:#?}");
     let page = stage.run(&["runs"]).stdout;
-    for part in ["broken: ", "cut short", "running", "not verified: `manifest.json` was changed"] {
+    for part in [
+        "broken: ",
+        "cut short",
+        "not judged: exit 0",
+        "running",
+        "not verified: `manifest.json` was changed",
+    ] {
         assert!(page.contains(part), "{part}: {page}");
     }
     looked_at_again(&stage, [&killed, &headless, &renamed], &running);

@@ -1,3 +1,4 @@
+use super::record;
 use super::runs::{stage, tested};
 use super::{script, tried, tried_json};
 use crate::stage::Stage;
@@ -139,4 +140,40 @@ fn the_conversation_of_a_session_is_the_agents_own_transcript() {
     assert_eq!(found.status.code(), Some(0), "{found:?}");
     let page = stage.run(&["trace", "last", "--full"]).stdout;
     assert!(page.contains("    again\n") && !page.contains("go there"), "{page}");
+}
+
+/// A replay with `--protocol` keeps no run of its own: the tape is the record.
+#[test]
+fn a_tape_is_traced_and_judged_like_the_run_that_it_was_recorded_from() {
+    require!(Agent, Bwrap);
+    let stage = record::scenario(&record::plain());
+    let tape = record::recorded(&stage);
+    let path = tape.to_str().unwrap();
+    let envelope = stage.json(&["trace", path, "--json"]);
+    assert_eq!(envelope["exit_code"], 0, "{envelope:#}");
+    let live = stage.json(&["trace", "last", "--json"]);
+    for part in ["tools", "skills", "files"] {
+        assert_eq!(envelope["data"]["trace"][part], live["data"]["trace"][part], "{envelope:#}");
+    }
+    let judged = stage.run(&["judge", path, "scenarios/hello.yaml"]);
+    assert_eq!(judged.status.code(), Some(0), "{judged:?}");
+    let other = record::SCENARIO.replace("all done", "never said");
+    stage.write("project/other.yaml", other);
+    assert_eq!(stage.run(&["judge", path, "other.yaml"]).status.code(), Some(1));
+    let judged = stage.run(&["judge", path]);
+    assert_eq!(judged.status.code(), Some(2), "{judged:?}");
+    assert!(judged.stderr.contains("belljar replay --protocol"), "{judged:?}");
+    // A frame that says something else than the rest of the tape is noticed, though its digest was computed anew.
+    let mut frames = crate::forged_tapes::lines(&tape.join("frames.jsonl"));
+    frames.retain(|line| line["frame"]["type"] != "result");
+    let text: String = frames.iter().map(|line| format!("{line}\n")).collect();
+    crate::forged_tapes::write_part(&tape, "frames.jsonl", text.as_bytes());
+    for arguments in [&["trace", path][..], &["judge", path, "scenarios/hello.yaml"]] {
+        let found = stage.run(arguments);
+        assert_eq!(found.status.code(), Some(3), "{found:?}");
+    }
+    fs::write(tape.join("frames.jsonl"), "").unwrap();
+    let found = stage.run(&["trace", path]);
+    assert_eq!(found.status.code(), Some(2), "{found:?}");
+    assert!(found.stderr.contains("cannot be used"), "{found:?}");
 }

@@ -128,7 +128,8 @@ impl GatewayTrouble {
             Self::NoCredential(error) => error.fix(),
             Self::CredentialRefused { from, .. } => from.fix_when_refused(),
             Self::BudgetReached { output_tokens, .. } => format!(
-                "raise `limits.cost_usd`, or lower {output_tokens}, which determines the maximum cost"
+                "raise `limits.cost_usd` or `--max-cost-usd`, or lower {output_tokens}, which determines the maximum cost \
+                 of the agent's requests"
             ),
             Self::Unpriced { .. } => {
                 "choose a model from the price table, or remove `limits.cost_usd`".to_owned()

@@ -14,6 +14,9 @@ use super::connect::ConnectError;
 use super::event::GatewayTrouble;
 use super::messages_api::InvalidRequest;
 
+/// The prefix of the gateway's own refusals.
+pub(super) const OWN_REFUSAL: &str = "belljar: ";
+
 /// Why a request is not forwarded, or its response not relayed. The text is for the agent, and so for the user.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GatewayRefusal {
@@ -56,7 +59,7 @@ impl GatewayRefusal {
 
     pub fn answer(&self) -> Response<AnswerBody> {
         let (status, kind, retry) = self.shape();
-        error_answer(status, kind, &format!("belljar: {self}"), retry)
+        error_answer(status, kind, &format!("{OWN_REFUSAL}{self}"), retry)
     }
 
     fn shape(&self) -> (StatusCode, &'static str, Retry) {

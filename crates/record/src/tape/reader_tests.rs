@@ -3,6 +3,7 @@ use super::super::log::ExchangeLog;
 use super::*;
 use belljar_contract::{
     ConversationKey, ExchangeAnswer, ExchangeDelivery, ExchangeEnd, ExchangeRequest, TapeAgent, TapeScenario,
+    TapeUntracked,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,6 +23,8 @@ fn head(exchanges: u64) -> TapeHead {
             servers: None,
             skills: BTreeMap::new(),
             plugins: BTreeMap::new(),
+            untracked: TapeUntracked::LeftOut,
+            inputs: None,
             places: Vec::new(),
         },
         agent: TapeAgent { harness: "h".to_owned(), version: None, program: None },

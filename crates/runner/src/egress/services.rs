@@ -77,6 +77,8 @@ pub(crate) struct Serving {
     agent_used: Option<(UsageTotals, u64)>,
     /// The same, as counted from scripted and replayed answers.
     agent_counted: Option<UsageTotals>,
+    /// Problems with the model before the agent ended.
+    agent_errors: Option<Vec<GatewayTrouble>>,
     log: Arc<EgressLog>,
     notices: Arc<Notices>,
     _keys: Option<HeldKeys>,
@@ -86,8 +88,10 @@ pub(crate) struct Serving {
 #[derive(Debug, Default)]
 pub(crate) struct EgressEnd {
     pub denied: Vec<Denied>,
-    /// Problems that only the user can solve.
+    /// Problems with the agent's requests that only the user can solve.
     pub gateway_errors: Vec<GatewayTrouble>,
+    /// Such problems with the judge's requests.
+    pub judge_errors: Vec<GatewayTrouble>,
     /// Destinations that rules would have to allow, in learning mode.
     pub needed: BTreeSet<Destination>,
     pub usage: Option<UsageTotals>,
@@ -238,6 +242,7 @@ impl Serving {
             model_log,
             agent_used: None,
             agent_counted: None,
+            agent_errors: None,
             log,
             notices,
             _keys: keys,
@@ -249,10 +254,11 @@ impl Serving {
         self.alive.as_fd()
     }
 
-    /// Notes what the agent used. What follows is the judge's.
+    /// Notes what the agent used, and the problems that it had. What follows is the judge's.
     pub fn agent_ended(&mut self) {
         self.agent_used = self.live.as_ref().map(|live| (live.totals(), live.spent().micros()));
         self.agent_counted = self.tally.as_ref().map(UsageTally::totals);
+        self.agent_errors = Some(self.notices.take_gateway_errors());
     }
 
     /// Ends the services and returns their result.
@@ -291,7 +297,12 @@ impl Serving {
             end.counted = end.counted.or_else(|| Some(usage.clone()));
             (end.usage, end.cost_micros) = (Some(usage), Some(cost_micros));
         }
-        (end.denied, end.gateway_errors) = self.notices.take();
+        end.denied = self.notices.take_denied();
+        let errors = self.notices.take_gateway_errors();
+        (end.gateway_errors, end.judge_errors) = match self.agent_errors.take() {
+            Some(agent_errors) => (agent_errors, errors),
+            None => (errors, Vec::new()),
+        };
         end
     }
 }

@@ -52,10 +52,13 @@ impl Notices {
         }
     }
 
-    pub fn take(&self) -> (Vec<Denied>, Vec<GatewayTrouble>) {
+    pub fn take_denied(&self) -> Vec<Denied> {
         let denied = std::mem::take(&mut *self.denied.lock().unwrap_or_else(PoisonError::into_inner));
-        let errors = std::mem::take(&mut *self.gateway_errors.lock().unwrap_or_else(PoisonError::into_inner));
-        (denied.into_values().collect(), errors)
+        denied.into_values().collect()
+    }
+
+    pub fn take_gateway_errors(&self) -> Vec<GatewayTrouble> {
+        std::mem::take(&mut *self.gateway_errors.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -38,6 +38,7 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
     let EgressEnd {
         mut denied,
         gateway_errors,
+        judge_errors,
         needed,
         usage,
         counted,
@@ -89,7 +90,10 @@ pub(super) fn finish(ended: Ended, mut record: Record<'_>) -> Result<Report, Run
     });
     drop(session);
     let record_errors = record_errors.iter().map(|text| redact.scrub(text)).collect();
-    let warnings = gateway_errors.into_iter().map(|error| (redact.scrub(&error.to_string()), error.fix()));
+    let of_agent = gateway_errors.into_iter().map(|error| (error.to_string(), error.fix()));
+    let of_judge =
+        judge_errors.into_iter().map(|error| (format!("the judge was not asked: {error}"), error.fix()));
+    let warnings = of_agent.chain(of_judge).map(|(what, fix)| (redact.scrub(&what), fix));
     // A host whose name contains a secret is not proposed for a manifest.
     let holds = |to: &Destination| redact.scrub_bytes(to.to_string().as_bytes()).is_some();
     let needed = needed.into_iter().filter(|to| !holds(to)).collect();

@@ -142,6 +142,13 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     identities.own = own_identities(plan, &launch, &identities.agreed, environment)?;
     let found = secrets(planned, environment, &values, services.as_ref(), &taping)?;
     let (redact, value_digests) = (found.redact, found.digests);
+    if machine.guard.is_some() {
+        notices.extend(Allowances::notice(&allowances(plan, environment).read()?, environment));
+    }
+    notices.extend(identity);
+    let mut variables = for_the_guest(&values)?;
+    variables.extend(services.iter().flat_map(|services| services.variables(plan)));
+    // Nothing fails after this: a record that was begun is ended by `finish`.
     let mut journal = None;
     if records(workload, services.is_some()) {
         let mut opened = Journal::open(planned, environment, (name.as_ref(), &subject), Arc::clone(&redact))?;
@@ -151,18 +158,12 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
         }
         journal = Some(opened);
     }
-    if machine.guard.is_some() {
-        notices.extend(Allowances::notice(&allowances(plan, environment).read()?, environment));
-    }
-    notices.extend(identity);
     let unsealed = (!launch.open.is_empty())
         .then(|| Event::Unsealed { open: launch.open.iter().map(OpenNeed::from).collect() });
     for event in unsealed.into_iter().chain(notices.into_iter().map(|text| Event::Notice { text })) {
         watch(&event);
         journal.iter_mut().for_each(|journal| journal.emit(&event));
     }
-    let mut variables = for_the_guest(&values)?;
-    variables.extend(services.iter().flat_map(|services| services.variables(plan)));
     let Kept { layer, overlays, session } = kept;
     let decided = Decided { launch, terminal, variables, run_files, overlays, services };
     let judge = judge.filter(|_| model.has_judge());

@@ -4,13 +4,17 @@ use crate::environment::HostEnvironment;
 use crate::store::journal::{SCENARIO_NAME, VERB};
 use crate::store::seal::Seals;
 use crate::suite::evidence;
+use crate::tape::protocol::ProtocolError;
+use crate::tape::{Tape, TapeFailure, is_tape, read_recording};
 use belljar_contract::{
-    AbsPath, Completeness, ConversationSource, Event, Evidence, Harness, Lane, Logged, ModelEvidence, Run,
-    RunHead, RunSummary, RunVerb, Seen, TranscriptEntry, Whole,
+    AbsPath, Completeness, Conclusion, ConversationSource, Event, Evidence, ExitCode, Harness, Lane, Logged,
+    ModelEvidence, Run, RunHead, RunStatus, RunSummary, RunVerb, RunVerdict, Seen, Signal, SignalWeight,
+    TranscriptEntry, Whole,
 };
 use belljar_record::{ReadError, RecordChange, RunReader, is_running};
 use belljar_session::Harnesses;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// The prefix of the agent's transcripts among the artifacts.
 pub(crate) const TRANSCRIPT: &str = "transcript-";
@@ -31,14 +35,30 @@ pub struct KeptRun {
     pub changes: Vec<RecordChange>,
     pub is_running: bool,
     transcript: Vec<Seen>,
+    /// Why the parts of a tape do not agree with each other.
+    contradiction: Option<String>,
+}
+
+/// Why a run or a tape cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum KeptRunError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Tape(#[from] TapeFailure),
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
 }
 
 impl KeptRun {
-    /// Reads a run. A changed or incomplete one is not an error: it says so.
+    /// Reads a run, or the run on a tape. A changed or incomplete run is not an error: it says so.
     ///
     /// # Errors
-    /// If it is not a run, or cannot be read.
-    pub fn open(directory: AbsPath, environment: &HostEnvironment, lane: Lane) -> Result<Self, ReadError> {
+    /// If it is not a run, or cannot be read; if a tape is damaged.
+    pub fn open(directory: AbsPath, environment: &HostEnvironment, lane: Lane) -> Result<Self, KeptRunError> {
+        if is_tape(&directory) {
+            return Self::of_tape(directory, lane);
+        }
         // A run that ends meanwhile is then complete, and said to be running: never the other way.
         let is_running = is_running(&directory);
         let (run, evidence) = evidence(&directory, lane)?;
@@ -49,7 +69,26 @@ impl KeptRun {
         // One that was changed so that it cannot be read is among the changes.
         let summary = RunReader::new(directory.clone()).summary().ok().flatten();
         let (source, transcript) = conversation(&directory, &run);
-        Ok(Self { directory, run, evidence, source, summary, changes, is_running, transcript })
+        let contradiction = None;
+        Ok(Self { directory, run, evidence, source, summary, changes, is_running, transcript, contradiction })
+    }
+
+    /// A tape has no seal; it has digests of its own, and its parts are compared with each other.
+    fn of_tape(directory: AbsPath, lane: Lane) -> Result<Self, KeptRunError> {
+        let tape = Arc::new(Tape::open(&directory)?);
+        let run = tape.run().read()?;
+        let (evidence, contradiction) = read_recording(&tape, lane)?;
+        Ok(Self {
+            directory,
+            run,
+            evidence,
+            source: ConversationSource::Frames,
+            summary: None,
+            changes: Vec::new(),
+            is_running: false,
+            transcript: Vec::new(),
+            contradiction,
+        })
     }
 
     #[must_use]
@@ -92,7 +131,40 @@ impl KeptRun {
         if self.is_running {
             return vec!["the run is still going on".to_owned()];
         }
-        self.changes.iter().map(ToString::to_string).collect()
+        let changes = self.changes.iter().map(ToString::to_string);
+        let own = [self.not_started(), self.not_judged(), self.contradiction.clone()];
+        changes.chain(own.into_iter().flatten()).collect()
+    }
+
+    fn not_started(&self) -> Option<String> {
+        match &self.run.result.as_ref()?.status {
+            RunStatus::NotStarted { why } => Some(format!("the run was not started: {why}")),
+            RunStatus::Exited { .. }
+            | RunStatus::Killed { .. }
+            | RunStatus::LimitReached { .. }
+            | RunStatus::Stopped => None,
+        }
+    }
+
+    fn not_judged(&self) -> Option<String> {
+        let signals = &self.summary.as_ref()?.verdict.as_ref()?.signals;
+        let found = signals.iter().find(|signal| signal.code == NOT_JUDGED)?;
+        Some(format!("the run was not judged: {}", found.message))
+    }
+}
+
+/// The code of the signal that says why a run was not judged.
+const NOT_JUDGED: &str = "not_judged";
+
+/// The verdict on a run that belljar could not judge because it failed itself.
+pub(crate) fn not_judged(exit: ExitCode, why: &str) -> RunVerdict {
+    let signal =
+        Signal { code: NOT_JUDGED.to_owned(), weight: SignalWeight::Unknown, message: why.to_owned() };
+    RunVerdict {
+        conclusion: Conclusion::Unverified,
+        exit_code: exit.code(),
+        checks: Vec::new(),
+        signals: vec![signal],
     }
 }
 

@@ -106,6 +106,10 @@ pub enum RunRowEnd {
     Ended {
         status: RunStatus,
     },
+    /// It ended and was to be judged, but no verdict was kept.
+    NotJudged {
+        status: RunStatus,
+    },
     /// belljar was killed before the run ended.
     CutShort,
     /// The summary is not the one that was written when the run ended.
@@ -126,7 +130,7 @@ impl RunRowEnd {
             Self::Running => false,
             Self::Judged { exit_code, .. } => *exit_code != ExitCode::Passed.code(),
             Self::Ended { status } => *status != RunStatus::Exited { code: 0 },
-            Self::CutShort | Self::Changed { .. } | Self::Broken { .. } => true,
+            Self::NotJudged { .. } | Self::CutShort | Self::Changed { .. } | Self::Broken { .. } => true,
         }
     }
 }
@@ -169,7 +173,7 @@ fn summarised(place: RunPlace, summary: RunSummary, seals: &Seals) -> RunRow {
         (None, Some(verdict)) => {
             RunRowEnd::Judged { conclusion: verdict.conclusion, exit_code: verdict.exit_code }
         }
-        (None, None) => RunRowEnd::Ended { status: summary.status.clone() },
+        (None, None) => without_verdict(Some(summary.verb), summary.status.clone()),
     };
     RunRow {
         id,
@@ -198,9 +202,20 @@ fn unsummarised(place: &RunPlace, reader: &RunReader<'_>) -> Result<RunRow, Read
         duration_ms: result.as_ref().map(|result| result.duration_ms),
         end: match (running, result) {
             (true, _) => RunRowEnd::Running,
-            (false, Some(result)) => RunRowEnd::Ended { status: result.status },
+            (false, Some(result)) => without_verdict(verb(&head), result.status),
             (false, None) => RunRowEnd::CutShort,
         },
         tool_calls: None,
     })
+}
+
+/// A scenario whose command ended without a verdict is not green, whatever the command's status was.
+fn without_verdict(verb: Option<RunVerb>, status: RunStatus) -> RunRowEnd {
+    let is_judged = verb.is_some_and(|verb| verb.is_trial() && verb != RunVerb::Chat);
+    match (is_judged, &status) {
+        (true, RunStatus::Exited { .. } | RunStatus::Killed { .. } | RunStatus::LimitReached { .. }) => {
+            RunRowEnd::NotJudged { status }
+        }
+        (true, RunStatus::NotStarted { .. } | RunStatus::Stopped) | (false, _) => RunRowEnd::Ended { status },
+    }
 }

@@ -3,7 +3,8 @@
 use super::load::{LoadError, load_scenario_alone, scenario_alone};
 use super::scope::Scope;
 use crate::environment::HostEnvironment;
-use crate::store::kept_run::KeptRun;
+use crate::store::kept_run::{KeptRun, KeptRunError};
+use crate::tape::is_tape;
 use belljar_contract::{AbsPath, Judgement, holds_redaction};
 use belljar_plan::DocumentText;
 use belljar_record::{ReadError, RunReader, SCENARIO};
@@ -17,6 +18,11 @@ pub(super) const LONGEST: u64 = 4 << 20;
 pub enum JudgeError {
     #[error(transparent)]
     Read(#[from] ReadError),
+    #[error(transparent)]
+    Kept(#[from] KeptRunError),
+    /// A tape names its scenario, and a replay judges by it.
+    #[error("`{directory}` is a tape, not a run")]
+    Tape { directory: AbsPath },
     /// The scenario is not valid.
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -55,6 +61,7 @@ pub fn judge_again(
 ) -> Result<JudgedAgain, JudgeError> {
     let trial = match scenario {
         Some(file) => load_scenario_alone(environment, file)?,
+        None if is_tape(&directory) => return Err(JudgeError::Tape { directory }),
         None => own_scenario(&directory, environment)?,
     };
     let kept = KeptRun::open(directory, environment, trial.scenario.lane)?;

@@ -8,6 +8,7 @@ mod chain;
 mod check;
 mod consent;
 mod deciders;
+mod digests;
 mod discover;
 mod evidence;
 mod files;
@@ -40,7 +41,7 @@ use crate::plan::planned::Planned;
 use crate::plan::planner::{PlannedStage, Planner, StageHolds};
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders};
 use crate::store::names::fresh_run_id;
-use crate::tape::{RecordedAnswers, TapeFacts, tree};
+use crate::tape::{RecordedAnswers, TapeFacts, plugin_digests, skill_digests};
 use belljar_contract::{
     AbsPath, AgentVersion, ConversationChoice, HomeMode, OsText, Plan, RunVerb, SessionTuning, Workload,
 };
@@ -57,6 +58,7 @@ pub use deciders::{
     GateName, GateReply, Gates, GatesWake, ModelDecider, ModelWish, OpenGate, Person, SuiteQuestions,
     leave_answer,
 };
+pub(crate) use digests::{input_digests, library_digest};
 pub use discover::{DiscoverError, scenario_files, script_beside};
 pub use evidence::evidence;
 pub(crate) use evidence::evidence_of;
@@ -81,10 +83,10 @@ pub use schedule::{
 pub(crate) use scope::really;
 pub use scope::{Permit, Scope};
 pub use script::{load_script, script_model};
-pub use stage::{DirectoryAccess, OUTPUTS, Stage, StageError, UPLOADS};
-pub(crate) use stage::{library_digest, staging};
+pub(crate) use stage::staging;
+pub use stage::{DirectoryAccess, OUTPUTS, PROJECTS, Stage, StageError, UPLOADS};
 pub use subject::{Subject, load_subject};
-use trial::own_failure;
+use trial::EndedRun;
 pub use trial::{
     Answering, Conversation, ConversationName, Keep, LastResort, Planning, TrialError, TrialRequest, Tried,
 };
@@ -274,11 +276,11 @@ impl Trial {
             return Err(TrialError::NotExecuted { what: what.clone() });
         }
         let Some(directory) = report.directory.clone() else { return Err(TrialError::NoRecord) };
-        own_failure(&report, &directory)?;
-        if keep == Keep::Workspace {
-            stage.keep_workspace(&directory.child("workspace"))?;
-        }
-        let (run, evidence) = evidence(&directory, self.scenario.lane)?;
+        let ended = EndedRun { report: &report, directory: &directory, subject: &subject, environment };
+        let (run, evidence) = ended.read(self.scenario.lane, || match keep {
+            Keep::Workspace => stage.keep_workspace(&directory.child("workspace")),
+            Keep::Changes => Ok(()),
+        })?;
         let redact =
             |text: &str| report.redact.scrub_bytes(text.as_bytes()).map(|_| report.redact.scrub(text));
         let judgement = self.checks.judge_redacted(&evidence, &redact);
@@ -293,16 +295,12 @@ impl Trial {
 
     /// What the record says about the scenario and what it tests.
     fn used(&self, plan: &Plan) -> ScenarioUsed {
-        let skills =
-            plan.skills.iter().map(|skill| (skill.name.to_string(), tree(skill.source.as_path(), None)));
-        let plugins =
-            plan.plugins.iter().map(|plugin| (plugin.name.to_string(), tree(plugin.source.as_path(), None)));
         ScenarioUsed {
             name: self.scenario.name.clone(),
             file: self.file.clone(),
             text: self.text.clone(),
-            skills: skills.collect(),
-            plugins: plugins.collect(),
+            skills: skill_digests(plan),
+            plugins: plugin_digests(plan),
         }
     }
 

@@ -87,7 +87,10 @@ impl TrialError {
 /// What the files name may be missing; copying it is belljar's own work.
 fn stage_exit(error: &StageError) -> ExitCode {
     match error {
-        StageError::Place(_) | StageError::Copy { .. } | StageError::Make { .. } => ExitCode::LaunchFailed,
+        StageError::Place(_)
+        | StageError::Copy { .. }
+        | StageError::Read { .. }
+        | StageError::Make { .. } => ExitCode::LaunchFailed,
         StageError::Source { .. }
         | StageError::Shared { .. }
         | StageError::Begun { .. }

@@ -2,12 +2,11 @@
 //! that are tested, made anew for each run. The originals are never mounted: the agent can change copies only.
 
 use super::originals::{Original, Permitted};
-use super::stage_copy::{base_name, copy_directory, copy_one, is_directory};
+use super::stage_copy::{base_name, copy_directory, copy_one, free_name, is_directory};
 use crate::git::{Shared, SharedError, Untracked, UserFiles, shared_files};
 use crate::store::locks::{self, Lock};
 use crate::store::runtime::{RunDirectory, RuntimeDirectory, RuntimeError, make_private};
-use crate::tape::tree;
-use belljar_contract::{AbsPath, Digest, LibraryName, RunId};
+use belljar_contract::{AbsPath, LibraryName, RunId};
 use belljar_plan::FolderMode;
 use belljar_sandbox::CopyError;
 use belljar_sys::beneath::Directory;
@@ -51,6 +50,12 @@ pub enum StageError {
         #[source]
         cause: CopyError,
     },
+    #[error("cannot read `{path}`")]
+    Read {
+        path: AbsPath,
+        #[source]
+        cause: io::Error,
+    },
     #[error("cannot stage `{path}`")]
     Make {
         path: AbsPath,
@@ -90,6 +95,11 @@ enum StageDirectory {
     Passing(RunDirectory),
     /// For a conversation that can be continued: the workspace is kept, the library is staged anew.
     Lasting { path: AbsPath, _lock: Lock },
+}
+
+/// The names in a workspace that no directory can have.
+pub(super) fn own_names() -> BTreeSet<String> {
+    BTreeSet::from([OUTPUTS.to_owned(), UPLOADS.to_owned()])
 }
 
 /// A workspace and a library of copies for one trial.
@@ -167,7 +177,7 @@ impl Stage {
         let outputs = workspace.child(OUTPUTS);
         is_directory(&outputs)?;
         fs::create_dir_all(&outputs).map_err(|cause| StageError::Make { path: outputs, cause })?;
-        let taken = BTreeSet::from([OUTPUTS.to_owned(), UPLOADS.to_owned()]);
+        let taken = own_names();
         let visible = vec![OUTPUTS.to_owned()];
         let (read_only, lasting, left_out) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { place, workspace, was_there, taken, visible, read_only, lasting, left_out })
@@ -232,13 +242,7 @@ impl Stage {
         (from, permitted): (&AbsPath, Permitted<'_>),
         access: DirectoryAccess,
     ) -> Result<String, StageError> {
-        let base = base_name("a directory", from)?;
-        let mut name = base.clone();
-        let mut number = 2;
-        while !self.taken.insert(name.clone()) {
-            name = format!("{base}-{number}");
-            number += 1;
-        }
+        let name = free_name(&mut self.taken, &base_name("a directory", from)?);
         let to = self.workspace.child(&name);
         // The changes of an earlier part of the conversation are kept.
         if !(is_directory(&to)? && self.was_there) {
@@ -336,25 +340,6 @@ impl Stage {
             }
         }
     }
-}
-
-/// The digest of a skill or a plugin as a stage would have it. Nothing is copied.
-///
-/// # Errors
-/// If it may not be read, or its files cannot be listed.
-pub(crate) fn library_digest(
-    (from, permitted): (&AbsPath, Permitted<'_>),
-    user: &UserFiles,
-) -> Result<Digest, StageError> {
-    let original = Original::open("the directory", (from, permitted))?;
-    let shared = shared_files(&original.real, user, Untracked::LeftOut);
-    Ok(match shared.map_err(|cause| StageError::Shared { path: from.clone(), cause })? {
-        Shared::Everything => tree(&original.place(), None),
-        Shared::Files { files, left_out: _ } => {
-            let names = files.iter().map(|file| file.to_string_lossy().into_owned()).collect();
-            tree(&original.place(), Some(&names))
-        }
-    })
 }
 
 /// What the agent may do in a directory.

@@ -6,6 +6,7 @@ use belljar_contract::AbsPath;
 use belljar_sandbox::copy_tree;
 use belljar_sys::Errno;
 use belljar_sys::beneath::{Directory, InodeKind};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -37,6 +38,17 @@ pub(super) fn copy_directory(from: &Original, to: &AbsPath) -> Result<(), StageE
 pub(super) fn base_name(what: &'static str, path: &AbsPath) -> Result<String, StageError> {
     let name = path.file_name().and_then(OsStr::to_str).filter(|name| !name.starts_with('.'));
     name.map(str::to_owned).ok_or_else(|| StageError::Name { what, name: path.to_string() })
+}
+
+/// A name that is not taken yet.
+pub(super) fn free_name(taken: &mut BTreeSet<String>, base: &str) -> String {
+    let mut name = base.to_owned();
+    let mut number = 2;
+    while !taken.insert(name.clone()) {
+        name = format!("{base}-{number}");
+        number += 1;
+    }
+    name
 }
 
 /// Copies one file of a directory. Missing files, and files behind links, are not copied.

@@ -1,16 +1,17 @@
 //! How a trial is requested, and what it gives.
 
-use super::{Consent, ModelWish, StageError};
+use super::{Consent, ModelWish, StageError, evidence};
 use crate::environment::HostEnvironment;
 use crate::launch::{CommandOutcome, Model, Report, RunError, RunSubject};
 use crate::plan::planned::PlanningError;
 use crate::session::conversation::{ExternalDecider, Then};
 use crate::session::supervise::Ending;
+use crate::store::kept_run::not_judged;
 use crate::store::summary::Concluding;
 use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
-    AbsPath, Event, Judgement, Observation, OsTextError, Plan, Run, RunName, RunVerb, RunVerdict,
-    SandboxChoice, with_causes,
+    AbsPath, Event, Evidence, ExitCode, Judgement, Lane, Observation, OsTextError, Plan, Run, RunName,
+    RunVerb, RunVerdict, SandboxChoice, with_causes,
 };
 use belljar_plan::StagedError;
 use belljar_record::ReadError;
@@ -234,7 +235,7 @@ impl Tried {
 }
 
 /// What failed of belljar itself during the run. How the agent ended says nothing about it then.
-pub(super) fn own_failure(report: &Report, directory: &AbsPath) -> Result<(), TrialError> {
+fn own_failure(report: &Report, directory: &AbsPath) -> Result<(), TrialError> {
     let lost = |what| Err(TrialError::Lost { what, directory: directory.clone() });
     if let Some(why) = &report.unrecorded {
         return Err(TrialError::Unrecorded { directory: directory.clone(), why: why.clone() });
@@ -254,7 +255,50 @@ pub(super) fn own_failure(report: &Report, directory: &AbsPath) -> Result<(), Tr
     }
 }
 
+/// A run that has ended and is not judged yet.
+pub(super) struct EndedRun<'a> {
+    pub report: &'a Report,
+    pub directory: &'a AbsPath,
+    pub subject: &'a RunSubject,
+    pub environment: &'a HostEnvironment,
+}
+
+impl EndedRun<'_> {
+    /// Reads what it is judged from. If that fails, the summary says that it was not judged, and why.
+    pub fn read(
+        &self,
+        lane: Lane,
+        keep: impl FnOnce() -> Result<(), StageError>,
+    ) -> Result<(Run, Evidence), TrialError> {
+        let read = || {
+            own_failure(self.report, self.directory)?;
+            keep()?;
+            Ok(evidence(self.directory, lane)?)
+        };
+        read().inspect_err(|error: &TrialError| self.conclude_unjudged(error.exit(), &with_causes(error)))
+    }
+
+    fn conclude_unjudged(&self, exit: ExitCode, why: &str) {
+        let Self { report, directory, subject, environment } = *self;
+        let concluding = Concluding {
+            directory,
+            subject,
+            verdict: (subject.verb != RunVerb::Chat).then(|| not_judged(exit, why)),
+            redact: &report.redact,
+            state: &environment.state,
+        };
+        // The failure itself is reported. A run without a summary is listed as not judged, too.
+        concluding.conclude().ok();
+    }
+}
+
 impl Tried {
+    /// Writes that belljar itself failed, so that the judgement does not stand.
+    pub(crate) fn conclude_unjudged(&self, why: &str, environment: &HostEnvironment) {
+        let Self { report, directory, subject, .. } = self;
+        EndedRun { report, directory, subject, environment }.conclude_unjudged(ExitCode::LaunchFailed, why);
+    }
+
     /// Writes what was judged to the run's directory, and seals it. A chat is not judged.
     ///
     /// # Errors

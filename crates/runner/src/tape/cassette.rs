@@ -7,8 +7,8 @@ use super::agreement::misattributed;
 use super::protocol::{Again, AgainEnded, Answered, ProtocolError, ReadAgain, Said};
 use crate::suite::{LoadError, Scope, Trial, scenario_alone};
 use belljar_contract::{
-    AbsPath, ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound, Metrics,
-    RunIsolation, Seen, Whole,
+    AbsPath, CallId, ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound,
+    Metrics, Observation, RunIsolation, Seen, Speaker, Whole, visible,
 };
 use belljar_plan::{DocumentText, PermissionParity};
 pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
@@ -16,7 +16,7 @@ use belljar_session::decider::{Chain, Parity, Scripted};
 use belljar_session::{By, Echo, Harnesses, MachineConfig, StateEvents};
 use belljar_verdict::judge_contradicting;
 use serde_json::{Map, Value, json};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A fact that no cassette contains.
 pub const UNSAID: &str = "a cassette does not record the agent's exit status; after a result, 0 is assumed";
@@ -86,8 +86,36 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
     };
     let observations = evidence.seen.len();
     let mut judgement = trial.checks.judge(&evidence);
-    judge_contradicting(&mut judgement, misattributed(trial, &decided));
+    judge_contradicting(
+        &mut judgement,
+        misattributed(trial, &decided).or_else(|| unpaired(cassette, &evidence)),
+    );
     Ok(ReadAgain { judgement, evidence, observations, mismatch: None, decided })
+}
+
+/// An answer without its question, or a call without its result. A whole cassette has neither.
+fn unpaired(cassette: &Cassette, evidence: &Evidence) -> Option<String> {
+    let asked = |id: &&str| {
+        let asks = |event: &Value| event["type"] == "control_request" && event["request_id"] == **id;
+        cassette.events.iter().any(asks)
+    };
+    let sent = cassette.sent.iter().flatten();
+    let mut answers = sent.filter_map(|frame| frame.pointer("/response/request_id").and_then(Value::as_str));
+    if let Some(id) = answers.find(|id| !asked(id)) {
+        return Some(format!("the answer to `{}` has no question", visible(id)));
+    }
+    let returned = evidence.seen.iter().filter_map(|seen| {
+        let Observation::ToolReturned { call, .. } = &seen.what else { return None };
+        Some(call)
+    });
+    let returned: BTreeSet<&CallId> = returned.collect();
+    // The agent of a conversation that failed may have been stopped before a result.
+    let failed = evidence.end.as_ref().is_none_or(|end| end.failure.is_some() || end.failed_results > 0);
+    let open = evidence.seen.iter().find_map(|seen| {
+        let Observation::ToolCalled { by: Speaker::Main, call, .. } = &seen.what else { return None };
+        (!failed && !returned.contains(call)).then_some(call)
+    });
+    open.map(|call| format!("the call {call} has no result"))
 }
 
 /// The id of the handshake, if it was answered.

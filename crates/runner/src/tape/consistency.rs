@@ -6,10 +6,10 @@
 use super::agreement::{disagreement, misattributed};
 use super::protocol::{self, Line, ProtocolError, Said};
 use super::scenario_files::ScenarioFiles;
-use super::{Bodies, ChangedCause, Tape, normalisers};
+use super::{Bodies, Changed, ChangedCause, Tape, normalisers};
 use crate::suite::Trial;
 use belljar_contract::{
-    Frame, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock, claim_of_agent,
+    Evidence, Frame, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock, claim_of_agent,
     claim_of_belljar, session_of,
 };
 use belljar_egress::model_log::{FrameNormaliser, exchanges_of_tape};
@@ -18,6 +18,21 @@ use belljar_verdict::unvouched;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// The evidence on a tape as it is judged, and why its parts do not agree, if that is so.
+pub(crate) fn read_recording(
+    tape: &Arc<Tape>,
+    lane: Lane,
+) -> Result<(Evidence, Option<String>), ProtocolError> {
+    let read = protocol::read(tape, lane)?;
+    let disagreement = disagreement(tape, &read);
+    let contradiction = disagreement.or_else(|| read.mismatch.as_ref().map(differs));
+    Ok((read.evidence, contradiction))
+}
+
+fn differs(mismatch: &protocol::Mismatch) -> String {
+    format!("observation {} of the record is not what the frames show", mismatch.at)
+}
+
 /// Why the conversation on a tape cannot be trusted, if that is so.
 ///
 /// # Errors
@@ -25,15 +40,20 @@ use std::sync::Arc;
 pub fn contradiction(tape: &Arc<Tape>, trial: &Trial) -> Result<Option<String>, ProtocolError> {
     let read = protocol::read(tape, Lane::default())?;
     let disagreement = disagreement(tape, &read).or_else(|| wrongly_answered(tape, trial, &read.decided));
-    let differs = |mismatch: protocol::Mismatch| {
-        format!("observation {} of the record is not what the frames show", mismatch.at)
-    };
-    Ok(unvouched(&read.evidence).or_else(|| read.mismatch.map(differs)).or(disagreement))
+    Ok(unvouched(&read.evidence).or_else(|| read.mismatch.as_ref().map(differs)).or(disagreement))
 }
 
 /// An answer that the scenario's rules contradict, if they are those of the recording.
 pub(super) fn wrongly_answered(tape: &Tape, trial: &Trial, decided: &[(Question, Answer)]) -> Option<String> {
-    let changed = ScenarioFiles::of(trial).changed_since(&tape.head.scenario);
+    misattributed_unless(&ScenarioFiles::of(trial).changed_since(&tape.head.scenario), trial, decided)
+}
+
+/// The same, if it is known what changed since the recording.
+pub(super) fn misattributed_unless(
+    changed: &[Changed],
+    trial: &Trial,
+    decided: &[(Question, Answer)],
+) -> Option<String> {
     let is_stale = changed.iter().any(|one| one.cause == ChangedCause::Scenario);
     if is_stale { None } else { misattributed(trial, decided) }
 }

@@ -1,20 +1,17 @@
 //! The facts about a trial that a tape records, without those that are specific to a machine, a user or a run.
 
 use super::Taping;
+use super::inputs::{Inputs, input_changes, staged_inputs};
+use super::trees::tree;
 use crate::environment::HostEnvironment;
 use crate::launch::Model;
 use crate::plan::planned::Planned;
-use belljar_contract::{AbsPath, Digest, Plan, TapeHead, TapeScenario, TapeSkillPlace, canonical_json};
+use belljar_contract::{
+    AbsPath, Digest, Plan, TapeHead, TapeScenario, TapeSkillPlace, TapeUntracked, canonical_json,
+};
 use belljar_session::SkillPlace;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-
-/// More files than a skill or a plugin has.
-const MOST: usize = 20_000;
 
 /// The facts about a trial for a tape. Empty if no tape is involved.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -28,6 +25,8 @@ pub struct TapeFacts {
     pub skills: BTreeMap<String, Digest>,
     /// Digests of the plugins' directories.
     pub plugins: BTreeMap<String, Digest>,
+    /// Digests of the uploads, directories and projects.
+    pub(super) inputs: Inputs,
     /// The directories of the skills as the agent sees them.
     pub places: Vec<TapeSkillPlace>,
     /// Facts about the environment that can matter.
@@ -53,6 +52,8 @@ pub enum ChangedCause {
     Servers,
     Skill,
     Plugin,
+    /// An upload, a directory or a project of the session.
+    Input,
     /// Files that cannot be read, so that it is not known whether they changed.
     Files,
     Plan,
@@ -70,6 +71,7 @@ impl Changed {
             | ChangedCause::Servers
             | ChangedCause::Skill
             | ChangedCause::Plugin
+            | ChangedCause::Input
             | ChangedCause::Files => true,
             ChangedCause::Plan | ChangedCause::Agent => false,
         }
@@ -89,6 +91,22 @@ impl Changed {
     }
 }
 
+/// The digests of the skills that a plan has, as they were staged.
+pub(crate) fn skill_digests(plan: &Plan) -> BTreeMap<String, Digest> {
+    plan.skills.iter().map(|skill| (skill.name.to_string(), staged_tree(&skill.source))).collect()
+}
+
+/// The digests of the plugins that a plan has, as they were staged.
+pub(crate) fn plugin_digests(plan: &Plan) -> BTreeMap<String, Digest> {
+    plan.plugins.iter().map(|plugin| (plugin.name.to_string(), staged_tree(&plugin.source))).collect()
+}
+
+/// The digest of a directory that belljar staged. One that cannot be read equals no other.
+fn staged_tree(path: &AbsPath) -> Digest {
+    tree(path.as_path(), None)
+        .unwrap_or_else(|error| Digest::of(format!("unread: {path}: {error}").as_bytes()))
+}
+
 /// The skills and plugins that differ from those on a tape.
 pub(super) fn tree_changes(
     head: &TapeScenario,
@@ -99,6 +117,10 @@ pub(super) fn tree_changes(
         (ChangedCause::Skill, "skill", &head.skills, skills),
         (ChangedCause::Plugin, "plugin", &head.plugins, plugins),
     ];
+    let with = match head.untracked {
+        TapeUntracked::LeftOut => "",
+        TapeUntracked::Included => " (recorded with `--include-untracked`)",
+    };
     let mut out = Vec::new();
     for (cause, kind, recorded, present) in trees {
         let names: BTreeSet<&String> = recorded.keys().chain(present.keys()).collect();
@@ -106,7 +128,7 @@ pub(super) fn tree_changes(
             let text = |map: &BTreeMap<String, Digest>| {
                 map.get(name).map_or("nothing".to_owned(), ToString::to_string)
             };
-            let what = format!("the {kind} `{name}`");
+            let what = format!("the {kind} `{name}`{with}");
             out.push(Changed { cause, what, recorded: text(recorded), present: text(present) });
         }
     }
@@ -129,10 +151,6 @@ impl TapeFacts {
     /// The facts about a plan on this machine.
     pub(super) fn at(planned: &Planned, places: &[SkillPlace], environment: &HostEnvironment) -> Self {
         let plan = &planned.compiled.plan;
-        let skills =
-            plan.skills.iter().map(|skill| (skill.name.to_string(), tree(skill.source.as_path(), None)));
-        let plugins =
-            plan.plugins.iter().map(|plugin| (plugin.name.to_string(), tree(plugin.source.as_path(), None)));
         let place = |place: &SkillPlace| {
             let SkillPlace { name, directories } = place.clone();
             TapeSkillPlace { name, directories }
@@ -153,8 +171,9 @@ impl TapeFacts {
             plan: portable(plan, environment),
             harness: plan.harness.clone(),
             program: planned.program_found.clone(),
-            skills: skills.collect(),
-            plugins: plugins.collect(),
+            skills: skill_digests(plan),
+            plugins: plugin_digests(plan),
+            inputs: staged_inputs(&plan.workspace.source),
             places: places.iter().map(place).collect(),
             environment: machine
                 .into_iter()
@@ -196,6 +215,7 @@ impl TapeFacts {
             Some(self.plan_digest().to_string()),
         );
         out.extend(tree_changes(&head.scenario, &self.skills, &self.plugins));
+        out.extend(input_changes(&head.scenario, &self.inputs));
         out
     }
 }
@@ -230,42 +250,4 @@ fn replace(value: &mut Value, paths: &[(String, &str)]) {
         Value::Object(members) => members.values_mut().for_each(|item| replace(item, paths)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
-}
-
-/// The digest of a directory: names, contents, and executable bits. Unreadable entries are left out, and so are files
-/// that are not in `only`.
-pub(crate) fn tree(root: &Path, only: Option<&BTreeSet<String>>) -> Digest {
-    let mut lines = Vec::new();
-    walk(root, "", only, &mut lines);
-    lines.sort();
-    Digest::of(lines.concat().as_bytes())
-}
-
-fn walk(directory: &Path, below: &str, only: Option<&BTreeSet<String>>, lines: &mut Vec<String>) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let name = if below.is_empty() { name } else { format!("{below}/{name}") };
-        let (Ok(found), true) = (entry.metadata(), lines.len() < MOST) else { continue };
-        if found.is_dir() {
-            walk(&entry.path(), &name, only, lines);
-            continue;
-        }
-        if only.is_some_and(|only| !only.contains(&name)) {
-            continue;
-        }
-        if found.is_symlink() {
-            let target = fs::read_link(entry.path()).unwrap_or_default();
-            lines.push(format!("link {name} {}\n", target.display()));
-        } else if found.is_file() {
-            let mode = if found.permissions().mode() & 0o111 != 0 { "run" } else { "file" };
-            let digest = content(&entry.path()).map(|digest| digest.to_string()).unwrap_or_default();
-            lines.push(format!("{mode} {name} {digest}\n"));
-        }
-    }
-}
-
-/// The digest of a file.
-pub(super) fn content(path: &Path) -> io::Result<Digest> {
-    Digest::of_reader(&mut File::open(path)?)
 }

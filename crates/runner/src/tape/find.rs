@@ -56,6 +56,11 @@ pub fn find_tapes(path: &AbsPath) -> Result<Vec<AbsPath>, FindError> {
     if out.is_empty() { Err(FindError::NoTape { path: path.clone() }) } else { Ok(out) }
 }
 
+/// Whether a directory is a tape.
+pub(crate) fn is_tape(directory: &AbsPath) -> bool {
+    directory.child(HEAD).as_path().is_file()
+}
+
 fn below(directory: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {
     // An unreadable directory is skipped.
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {

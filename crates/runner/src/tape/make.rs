@@ -1,13 +1,15 @@
 //! Makes a tape from the directory of a run.
 
 use super::copy::{frames, record};
-use super::facts::{TapeFacts, content};
+use super::facts::TapeFacts;
 use super::find::relative_path;
 use super::scenario_files::ScenarioFiles;
+use super::trees::content;
 use super::{Normaliser, TapeWriteError};
-use crate::suite::{Trial, Tried};
+use crate::suite::{Trial, Tried, Untracked};
 use belljar_contract::{
     AbsPath, Digest, Event, Observation, Run, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeScenario,
+    TapeUntracked,
 };
 use belljar_egress::tape::Taped;
 use belljar_record::tape::{BODIES, EXCHANGES, Listed, TapeDraft};
@@ -30,6 +32,9 @@ pub enum MakeError {
         #[source]
         cause: io::Error,
     },
+    /// What the agent was given cannot be read.
+    #[error("cannot read the uploads, directories and projects of the test: {why}")]
+    Inputs { why: String },
     /// The trial has no scenario file that the tape could be stored beside.
     #[error("a tape needs a scenario file, and this test has none")]
     NoFile,
@@ -107,6 +112,11 @@ fn scenario(trial: &Trial, facts: &TapeFacts, target: &AbsPath) -> Result<TapeSc
         servers,
         skills: facts.skills.clone(),
         plugins: facts.plugins.clone(),
+        untracked: match trial.untracked {
+            Untracked::LeftOut => TapeUntracked::LeftOut,
+            Untracked::Included => TapeUntracked::Included,
+        },
+        inputs: Some(facts.inputs.0.clone().map_err(|why| MakeError::Inputs { why })?),
         places: facts.places.clone(),
     })
 }

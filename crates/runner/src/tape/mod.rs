@@ -14,6 +14,7 @@ mod copy;
 mod facts;
 mod find;
 mod har;
+mod inputs;
 mod make;
 mod mutate;
 mod privacy;
@@ -25,6 +26,7 @@ mod scenario_files;
 mod scrub;
 mod show;
 mod staleness;
+mod trees;
 mod values;
 
 pub(crate) use answers::RecordedAnswers;
@@ -37,8 +39,10 @@ pub use belljar_verdict::StaleRule;
 pub use checked::CheckedTape;
 pub use compare::{CompareError, ExchangeDifference, TapeDifference, compare};
 pub use consistency::contradiction;
-pub(crate) use facts::tree;
+pub(crate) use consistency::read_recording;
 pub use facts::{Changed, ChangedCause, TapeFacts};
+pub(crate) use facts::{plugin_digests, skill_digests};
+pub(crate) use find::is_tape;
 pub use find::{FindError, find_tapes, finds_its_scenario, scenario_of, tape_beside};
 pub use har::har;
 pub use make::{MakeError, agent_version, make};
@@ -53,7 +57,8 @@ pub use replay::{
 };
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};
-pub use staleness::stale;
+pub use staleness::{as_recorded, stale};
+pub(crate) use trees::{lone_file, tree};
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
 

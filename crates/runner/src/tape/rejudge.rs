@@ -2,7 +2,7 @@
 
 use super::cassette;
 use super::cassette_source;
-use super::consistency::wrongly_answered;
+use super::consistency::{misattributed_unless, wrongly_answered};
 use super::protocol::{self, ReadAgain};
 use super::replay::{ReplayError, Scenarios, open_cassette, sentences};
 use super::{Changed, Mutations, mutate};
@@ -69,9 +69,14 @@ pub fn rejudge(
         let (tape, trial) = scenarios.open(path, environment, load)?;
         let tape = Arc::new(tape);
         let mut found = protocol::replay(&tape, &trial)?;
-        judge_contradicting(&mut found.judgement, wrongly_answered(&tape, &trial, &found.decided));
-        let present = scenarios.present(&trial, environment, how);
-        let changed = present.map(|present| present.changed_since(&tape.head)).unwrap_or_default();
+        let present = scenarios.present((&trial, &tape.head), environment, how);
+        let changed = present.as_ref().map(|present| present.changed_since(&tape.head)).unwrap_or_default();
+        let wrong = match present.is_some_and(|present| present.is_known()) {
+            // The scenario was compared already: it is not read again for each of its tapes.
+            true => misattributed_unless(&changed, &trial, &found.decided),
+            false => wrongly_answered(&tape, &trial, &found.decided),
+        };
+        judge_contradicting(&mut found.judgement, wrong);
         (trial, found, None, changed)
     };
     judge_stale(&mut found.judgement, sentences(&changed), how.stale);

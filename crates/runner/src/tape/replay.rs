@@ -15,7 +15,9 @@ use crate::session::conversation::Then;
 use crate::suite::{
     Answering, Consent, Conversation, Fidelity, Keep, LoadError, Trial, TrialError, TrialRequest, Tried,
 };
-use belljar_contract::{AbsPath, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice};
+use belljar_contract::{
+    AbsPath, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice, TapeHead, TapeUntracked,
+};
 use belljar_record::CassetteFault;
 use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
 use serde_json::{Value, json};
@@ -76,7 +78,7 @@ pub enum ReplayError {
 #[derive(Default)]
 pub struct Scenarios {
     read: Mutex<BTreeMap<AbsPath, Arc<Trial>>>,
-    present: Mutex<BTreeMap<AbsPath, Arc<PresentFiles>>>,
+    present: Mutex<BTreeMap<(AbsPath, TapeUntracked), Arc<PresentFiles>>>,
     time: Option<Duration>,
 }
 
@@ -104,21 +106,21 @@ impl Scenarios {
         Ok(trial)
     }
 
-    /// The files of a trial's scenario as they are now.
+    /// The files of a trial's scenario as they are now, by the rule that the tape was recorded with.
     pub(super) fn present(
         &self,
-        trial: &Trial,
+        (trial, head): (&Trial, &TapeHead),
         environment: &HostEnvironment,
         how: Rejudging<'_>,
     ) -> Option<Arc<PresentFiles>> {
-        let file = trial.file.as_ref()?;
+        let key = (trial.file.clone()?, head.scenario.untracked);
         let known = || self.present.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = known().get(file) {
+        if let Some(known) = known().get(&key) {
             return Some(Arc::clone(known));
         }
         // Without the lock, so that the other processors go on.
-        let read = Arc::new(PresentFiles::read(file, environment, &|wishes| (how.permit)(wishes)));
-        known().insert(file.clone(), Arc::clone(&read));
+        let read = Arc::new(PresentFiles::read((&key.0, key.1), environment, &|wishes| (how.permit)(wishes)));
+        known().insert(key, Arc::clone(&read));
         Some(read)
     }
 
@@ -249,9 +251,11 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
         watch,
     })?;
     if tried.was_interrupted() {
+        tried.conclude(environment)?;
         return Err(ReplayError::Interrupted);
     }
     if let Some(why) = tried.own_failure() {
+        tried.conclude_unjudged(&why, environment);
         return Err(ReplayError::NotRecorded { directory: tried.directory, why });
     }
     let report = tried.report.replayed.clone().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Digests of a scenario's own files: what a tape records of them, and how they differ from it now.
 
-use super::facts::{Changed, ChangedCause, content};
+use super::facts::{Changed, ChangedCause};
+use super::trees::content;
 use crate::suite::Trial;
 use belljar_contract::{AbsPath, Digest, PathUse, TapeScenario, canonical_json};
 use belljar_plan::{DocumentText, SessionReference, parse_document};

@@ -1,13 +1,15 @@
 //! Finds out whether a tape still matches its scenario, skills and plan.
 
-use super::facts::{Changed, ChangedCause, TapeFacts, content, tree_changes};
+use super::facts::{Changed, ChangedCause, TapeFacts, tree_changes};
+use super::inputs::{Inputs, input_changes};
 use super::scenario_files::ScenarioFiles;
+use super::trees::content;
 use crate::environment::HostEnvironment;
 use crate::suite::{
-    Consent, Conversation, Permit, Planning, StageError, Trial, TrialError, library_digest, load_scenario,
-    skill_places,
+    Consent, Conversation, Permit, Planning, StageError, Trial, TrialError, Untracked, input_digests,
+    library_digest, load_scenario, skill_places,
 };
-use belljar_contract::{AbsPath, Digest, LibraryName, SandboxChoice, TapeHead, with_causes};
+use belljar_contract::{AbsPath, Digest, LibraryName, SandboxChoice, TapeHead, TapeUntracked, with_causes};
 use std::collections::BTreeMap;
 
 /// The facts that changed since the tape was recorded. No agent runs.
@@ -48,21 +50,50 @@ struct Present {
     scenario: ScenarioFiles,
     skills: BTreeMap<String, Digest>,
     plugins: BTreeMap<String, Digest>,
+    inputs: Inputs,
+}
+
+/// The trial with the rule about files that git does not track that the tape was recorded with. It is for a comparison:
+/// only the user decides which files an agent gets.
+#[must_use]
+pub fn as_recorded(trial: Trial, head: &TapeHead) -> Trial {
+    Trial { untracked: untracked(head.scenario.untracked), ..trial }
+}
+
+const fn untracked(recorded: TapeUntracked) -> Untracked {
+    match recorded {
+        TapeUntracked::LeftOut => Untracked::LeftOut,
+        TapeUntracked::Included => Untracked::Included,
+    }
 }
 
 impl PresentFiles {
     /// Reads the files that a scenario names. Those beyond its suite are read with a permit only.
-    pub(super) fn read(file: &AbsPath, environment: &HostEnvironment, permit: Permit<'_>) -> Self {
+    pub(super) fn read(
+        (file, recorded): (&AbsPath, TapeUntracked),
+        environment: &HostEnvironment,
+        permit: Permit<'_>,
+    ) -> Self {
         let read = load_scenario(environment, file, permit).map_err(|error| with_causes(&error));
-        Self(read.and_then(|trial| Present::of(&trial, environment).map_err(|error| with_causes(&error))))
+        let present = |trial: Trial| {
+            let trial = Trial { untracked: untracked(recorded), ..trial };
+            Present::of(&trial, environment).map_err(|error| with_causes(&error))
+        };
+        Self(read.and_then(present))
+    }
+
+    /// Whether all of them could be read.
+    pub(super) fn is_known(&self) -> bool {
+        self.0.is_ok()
     }
 
     /// The files that differ from those that were recorded. Files that cannot be read count as changed.
     pub(super) fn changed_since(&self, head: &TapeHead) -> Vec<Changed> {
         match &self.0 {
-            Ok(Present { scenario, skills, plugins }) => {
+            Ok(Present { scenario, skills, plugins, inputs }) => {
                 let mut out = scenario.changed_since(&head.scenario);
                 out.extend(tree_changes(&head.scenario, skills, plugins));
+                out.extend(input_changes(&head.scenario, inputs));
                 out
             }
             Err(why) => vec![Changed {
@@ -83,7 +114,7 @@ impl Present {
         };
         let digests = |list: &[(LibraryName, AbsPath)]| {
             let digest = |(name, path): &(LibraryName, AbsPath)| {
-                Ok((name.to_string(), library_digest((path, &permitted), &user)?))
+                Ok((name.to_string(), library_digest((path, &permitted), (&user, trial.untracked))?))
             };
             list.iter().map(digest).collect::<Result<BTreeMap<_, _>, StageError>>()
         };
@@ -91,6 +122,7 @@ impl Present {
             scenario: ScenarioFiles::of(trial),
             skills: digests(&trial.found.skills)?,
             plugins: digests(&trial.found.plugins)?,
+            inputs: Inputs(input_digests(&trial.found, &permitted).map_err(|error| with_causes(&error))),
         })
     }
 }

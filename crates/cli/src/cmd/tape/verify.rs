@@ -6,8 +6,8 @@ use belljar_contract::{AbsPath, Envelope, ExitCode, SandboxChoice, visible};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{Consent, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
-    CheckedTape, FindError, PrivateFinding, Tape, ValueFound, ValueSearch, contradiction, own_names,
-    private_findings, redacted_values, scenario_of, stale,
+    CheckedTape, FindError, PrivateFinding, Tape, ValueFound, ValueSearch, as_recorded, contradiction,
+    own_names, private_findings, redacted_values, scenario_of, stale,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -89,6 +89,7 @@ fn open(path: &AbsPath, agreeing: &Agreeing<'_>) -> Result<Opened, CliError> {
         }
     })?;
     let trial = agreeing.load(|permit| load_scenario(environment, &scenario, permit))??;
+    let trial = as_recorded(trial, &tape.head);
     Ok(Opened { tape, trial })
 }
 

@@ -359,3 +359,31 @@ fn one_with_a_part_of_an_answer_taken_out_or_replaced_is_never_green() {
     let green = changed.iter().filter(|(_, one)| replay(one, &[]).0 == Some(0)).map(|(what, _)| what);
     assert_eq!(green.collect::<Vec<_>>(), Vec::<&String>::new(), "of {}", changed.len());
 }
+
+/// What the agent did and how it ended is in its frames; a cassette has nothing else that says it.
+#[test]
+fn one_without_one_of_its_events_is_never_green() {
+    let whole = cassette();
+    let events: Vec<Value> = whole["events"].as_array().unwrap().clone();
+    // The handshake and the beginning say nothing that the agent did.
+    let without = (2..events.len()).map(|at| (at, with_line("events", at, None)));
+    let green = without.filter(|(_, one)| replay(one, &[]).0 == Some(0)).map(|(at, _)| &events[at]);
+    assert_eq!(green.collect::<Vec<_>>(), Vec::<&Value>::new());
+}
+
+/// A signal that makes a cassette fail: how its last turn ended, and a question without an answer.
+#[test]
+fn one_with_a_signal_is_never_green_though_every_check_passes() {
+    let last = cassette()["events"].as_array().unwrap().len() - 1;
+    let error = |subtype: &str, is_error: bool| {
+        json!({"type": "result", "subtype": subtype, "is_error": is_error, "result": "all done", "session_id": "s",
+            "num_turns": 3})
+    };
+    for result in
+        [error("error_during_execution", true), error("error_max_turns", true), error("success", true)]
+    {
+        let (status, row) = replay(&with_line("events", last, Some(&result)), &[]);
+        assert!(matches!(status, Some(5 | 6)), "{result}: {row:#}");
+        assert_ne!(row["signals"], json!([]), "{row:#}");
+    }
+}

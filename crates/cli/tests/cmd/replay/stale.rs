@@ -1,20 +1,33 @@
 //! A recording whose scenario or skill has changed since is not green in either lane, unless the user allows it.
 
-use super::super::record::{SCENARIO, plain, recorded, scenario, with_agent};
+use super::super::record::{SCENARIO, plain, recorded, recorded_with, scenario, with_agent};
 use super::replay;
+use crate::repositories::git;
 use crate::stage::Stage;
+use belljar_contract::TapeHead;
 use belljar_testkit::require;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 const SKILL: &str = "---\nname: hello\ndescription: Says hello\n---\nRun scripts/hello.sh twice\n";
-const SESSION: &str = "skills:\n  local: [../skills/hello]\nplugins: {local_plugins: [../plug]}\n";
+const SESSION: &str = "skills:\n  local: [../skills/hello]\nplugins: {local_plugins: [../plug]}\n\
+    uploads: [../given/figures.csv, ../given/set]\nfolders: [{from: ../given/data}]\n\
+    projects: [{uuid: 00000000-0000-4000-8000-000000000001, from: ../given/notes}]\n";
+/// What the agent of this test does not look at, so that no request differs.
+const GIVEN: [(&str, &str); 5] = [
+    ("project/given/figures.csv", "the upload `figures.csv`"),
+    ("project/given/set/inner/one.txt", "the upload `set`"),
+    ("project/given/data/in.txt", "the directory `data`"),
+    ("project/given/data/deep/in.txt", "the directory `data`"),
+    ("project/given/notes/note.md", "the project `00000000-0000-4000-8000-000000000001`"),
+];
 
 /// What is changed, with what text, and how it is named.
 fn changes() -> Vec<(&'static str, String, &'static str)> {
     let more = |from: &str, to: &str| SCENARIO.replacen(from, to, 1);
     let scenario = "project/scenarios/hello.yaml";
-    vec![
+    let own = vec![
         (scenario, more("Say hello", "Say hello to me"), "`prompt`"),
         (scenario, more("assert:", "  - when_tool: Read\n    decide: deny\nassert:"), "`answers`"),
         (scenario, format!("{SCENARIO}  - tool_called: Bash\n"), "`assert`"),
@@ -22,7 +35,8 @@ fn changes() -> Vec<(&'static str, String, &'static str)> {
         ("project/skills/hello/SKILL.md", SKILL.to_owned(), "the skill `hello`"),
         ("project/skills/hello/scripts/hello.sh", "exit 3\n".to_owned(), "the skill `hello`"),
         ("project/plug/hooks/notes.txt", "other\n".to_owned(), "the plugin `plug`"),
-    ]
+    ];
+    own.into_iter().chain(GIVEN.map(|(file, what)| (file, "other\n".to_owned(), what))).collect()
 }
 
 fn stage() -> Stage {
@@ -30,6 +44,7 @@ fn stage() -> Stage {
     stage.write("project/plug/.claude-plugin/plugin.json", "{\"name\": \"plug\"}");
     stage.write("project/plug/hooks/notes.txt", "notes\n");
     stage.write("project/scenarios/session.yaml", SESSION);
+    GIVEN.iter().for_each(|(file, _)| stage.write(file, "given\n"));
     recorded(&stage);
     stage
 }
@@ -100,4 +115,73 @@ fn what_may_not_be_read_is_not_taken_for_unchanged() {
     let (status, row) = replay(&stage, &["--protocol"]);
     assert_eq!(status, Some(3), "{row:#}");
     assert!(row["changed"].to_string().contains("beyond its own directory"), "{row:#}");
+}
+
+/// A file that is new, gone or executable is a change of its directory, and one that cannot be read is not taken for
+/// unchanged.
+#[test]
+fn an_input_is_compared_with_all_of_its_files() {
+    require!(Agent, Bwrap);
+    let stage = stage();
+    let (new, old) = ("project/given/data/new.txt", stage.path("project/given/data/in.txt"));
+    let directory = |what: &str| {
+        let (status, row) = replay(&stage, &["--protocol"]);
+        assert_eq!(status, Some(3), "{what}: {row:#}");
+        assert_eq!(named(&row), ["the directory `data`"], "{what}: {row:#}");
+        assert_eq!(row["changed"][0]["cause"], "input", "{what}: {row:#}");
+    };
+    stage.write(new, "new\n");
+    directory("a new file");
+    fs::remove_file(stage.path(new)).unwrap();
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).unwrap();
+    directory("an executable file");
+    fs::remove_file(&old).unwrap();
+    directory("a missing file");
+    stage.link("project/given/data/in.txt", "elsewhere");
+    directory("a link in the place of a file");
+    fs::remove_dir_all(stage.path("project/given/data")).unwrap();
+    stage.link("project/given/data", "../../home");
+    let (status, row) = replay(&stage, &["--protocol"]);
+    assert_eq!(status, Some(3), "{row:#}");
+    assert!(row["changed"].to_string().contains("cannot be compared"), "{row:#}");
+}
+
+#[test]
+fn an_older_tape_without_digests_of_inputs_is_read_as_before() {
+    require!(Agent, Bwrap);
+    let stage = stage();
+    let path = stage.path("project/scenarios/hello.tape/tape.json");
+    let mut head: TapeHead = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(head.scenario.inputs.take().unwrap().len(), 4);
+    head.integrity = head.reckoned();
+    fs::write(&path, serde_json::to_vec(&head).unwrap()).unwrap();
+    let (status, row) = replay(&stage, &["--protocol"]);
+    assert_eq!((status, named(&row)), (Some(0), Vec::new()), "{row:#}");
+}
+
+/// The rule that a tape was recorded with is the one that it is compared with.
+#[test]
+fn a_tape_that_was_recorded_with_untracked_files_is_not_always_stale() {
+    require!(Agent, Bwrap, Git);
+    let stage = scenario(&plain());
+    fs::remove_dir_all(stage.path("project/.git")).unwrap();
+    git(&stage.path("project"), &["init", "-q"]);
+    git(&stage.path("project"), &["add", "-A"]);
+    stage.write("project/skills/hello/forgotten.txt", "only here\n");
+    recorded_with(&stage, &["--include-untracked"]);
+    let (status, row) = replay(&stage, &["--protocol"]);
+    assert_eq!((status, named(&row)), (Some(0), Vec::new()), "{row:#}");
+    let verified = stage.finish(&mut with_agent(&stage, &["tape", "verify", "scenarios/hello.tape"]));
+    assert_eq!(verified.status.code(), Some(0), "{verified:?}");
+    let (status, row) = replay(&stage, &["--include-untracked"]);
+    assert_eq!((status, named(&row)), (Some(0), Vec::new()), "{row:#}");
+    // An agent gets the untracked files only if the user says so, and the line says how.
+    let (status, row) = replay(&stage, &[]);
+    assert_eq!(status, Some(3), "{row:#}");
+    let found = stage.finish(&mut with_agent(&stage, &["replay", "scenarios/hello.tape"]));
+    let line = "the skill `hello` (recorded with `--include-untracked`) is not what was recorded";
+    assert!(found.stderr.contains(line), "{}", found.stderr);
+    stage.write("project/skills/hello/forgotten.txt", "changed\n");
+    let (status, row) = replay(&stage, &["--protocol"]);
+    assert_eq!(status, Some(3), "{row:#}");
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::names::VERSION_HEADER;
 use super::usage::TokenCount;
 use crate::gateway::answer::{GatewayRequest, HangUp, Responder};
+use crate::gateway::refusal::OWN_REFUSAL;
 
 /// Limit for the response, which should be a few words.
 const LONGEST: usize = 1 << 20;
@@ -24,6 +25,9 @@ pub enum OwnRequestError {
     Broken,
     #[error("the model's API returned {status}: {message}")]
     Refused { status: u16, message: String },
+    /// The gateway did not send the request, or withheld the response.
+    #[error("{message}")]
+    Withheld { message: String },
     #[error("the model's response is not a message with text")]
     Form,
 }
@@ -58,7 +62,10 @@ pub async fn ask(answer: &dyn Responder, request: &Value) -> Result<OwnReply, Ow
     let document: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     if !head.status.is_success() {
         let message = document["error"]["message"].as_str().unwrap_or_default();
-        let message = message.chars().filter(|letter| !letter.is_control()).take(300).collect();
+        let message: String = message.chars().filter(|letter| !letter.is_control()).take(300).collect();
+        if let Some(message) = message.strip_prefix(OWN_REFUSAL) {
+            return Err(OwnRequestError::Withheld { message: message.to_owned() });
+        }
         return Err(OwnRequestError::Refused { status: head.status.as_u16(), message });
     }
     let blocks = document["content"].as_array().ok_or(OwnRequestError::Form)?;

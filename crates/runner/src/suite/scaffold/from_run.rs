@@ -2,12 +2,12 @@
 
 use super::{Scaffold, relative};
 use crate::environment::HostEnvironment;
-use crate::store::kept_run::KeptRun;
+use crate::store::kept_run::{KeptRun, KeptRunError};
 use crate::suite::judge_again::LONGEST;
 use belljar_contract::decode::{Faults, Node, plain};
 use belljar_contract::{AbsPath, Evidence, Lane, Observation, Outcome, Pattern, SkillWay, Speaker};
 use belljar_plan::{DocumentText, parse_document};
-use belljar_record::{ReadError, RunReader, SCENARIO};
+use belljar_record::{RunReader, SCENARIO};
 use belljar_session::decider::{given_answers_by, yaml_quoted as quoted};
 use belljar_verdict::parse_checks;
 use serde_json::{Map, Value, json};
@@ -20,7 +20,7 @@ const MOST: usize = 10;
 #[derive(Debug, thiserror::Error)]
 pub enum FromRunError {
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(#[from] KeptRunError),
     #[error("the run in `{directory}` has no prompt that belljar sent")]
     NoPrompt { directory: AbsPath },
     /// The scenario would send what stands for the secret.

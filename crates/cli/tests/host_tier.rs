@@ -306,7 +306,7 @@ fn decisions_on_egress_are_logged_as_not_enforced() {
     let shown = run(&stage, &["trace", run_name, "--only", "egress"]).stdout;
     assert!(shown.contains("denied, not enforced") && shown.contains("did not use the proxy"), "{shown}");
     let (_, envelope) = run_json(&stage, &["trace", run_name, "--json"]);
-    assert_eq!(envelope["data"]["egress"][0]["enforced"], false, "{envelope:#}");
+    assert_eq!(envelope["data"]["trace"]["egress"][0]["enforced"], false, "{envelope:#}");
 }
 
 #[test]
@@ -390,13 +390,15 @@ fn processes(below: &Path) -> Vec<String> {
 fn an_interrupt_leaves_neither_the_agent_nor_its_files() {
     require!(Agent);
     let stage = user();
-    let pipe = stage.path("ready");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    scenario(&stage, "a", "[]", &format!("echo ready > {}; sleep 1000", pipe.display()));
+    let (ready, held) = (stage.path("ready"), stage.path("held"));
+    assert!(Command::new("mkfifo").args([&ready, &held]).status().unwrap().success());
+    // The agent's shell leaves the group: it ends with the test, which holds the pipe open that it reads from.
+    let _held = fs::File::options().read(true).write(true).open(&held).unwrap();
+    scenario(&stage, "a", "[]", &format!("echo ready > {}; cat {}", ready.display(), held.display()));
     let mut command = command(&stage, &["test", "--scripted", "--backend", "host", "a.yaml"]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // Returns once the agent's command has written.
-    assert_eq!(fs::read_to_string(&pipe).unwrap(), "ready\n");
+    assert_eq!(fs::read_to_string(&ready).unwrap(), "ready\n");
     assert!(!processes(&stage.path("runtime")).is_empty(), "it runs");
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));

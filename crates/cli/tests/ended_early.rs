@@ -5,6 +5,7 @@ use crate::stage::{DEADLINE, Stage};
 use belljar_testkit::require;
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -128,4 +129,19 @@ fn a_run_that_was_not_started_says_why() {
     let trace = stage.run(&["trace", "last"]);
     assert_eq!(trace.status.code(), Some(3), "{trace:?}");
     assert!(trace.stdout.contains("the run was not started: `/no/such/program`"), "{trace:?}");
+}
+
+/// A terminal sends the signal to bubblewrap as well, which then builds no sandbox.
+#[test]
+fn a_run_that_is_interrupted_while_its_sandbox_is_built_is_interrupted() {
+    require!(Bwrap, Python);
+    let stage = with_agent("whole()");
+    let fails =
+        "#!/bin/sh\ncase \"$*\" in *--args*) kill -INT $PPID; exit 1;; esac\nexec /usr/bin/bwrap \"$@\"\n";
+    stage.write("bin/bwrap", fails);
+    fs::set_permissions(stage.path("bin/bwrap"), fs::Permissions::from_mode(0o755)).unwrap();
+    let found = stage.finish(&mut command(&stage, &["test", "--scripted", "a.yaml"]));
+    assert_eq!(found.status.code(), Some(130), "{found:?}");
+    let row = newest(&stage);
+    assert_eq!((&row["state"], &row["conclusion"]), (&json!("judged"), &json!("interrupted")), "{row:#}");
 }

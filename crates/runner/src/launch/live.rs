@@ -137,7 +137,15 @@ fn carry_out(
         identities: &identities,
         run_files: &run_files,
     };
-    let mut running = belljar_sandbox::launch(request)?;
+    let mut running = match belljar_sandbox::launch(request) {
+        Ok(running) => running,
+        // A terminal sends the signal to the program that builds the sandbox as well, which then fails.
+        Err(error) => {
+            let Some(signal) = stop_requested(&signals)? else { return Err(error.into()) };
+            events.emit(&Event::Interrupted { signal });
+            return Ok(CommandOutcome::Ended(Ending::Stopped(signal)));
+        }
+    };
     if let Some(controller) = running.take_controller() {
         console.attach(controller)?;
     }

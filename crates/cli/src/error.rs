@@ -310,7 +310,7 @@ impl From<DiscoverError> for CliError {
         let out = Self::from_chain(ExitCode::Invalid, &error);
         match error {
             DiscoverError::NoScenario => out.hint("a scenario is a `.yaml` file with a `prompt`"),
-            DiscoverError::Read { .. } => out,
+            DiscoverError::Filtered { .. } | DiscoverError::Read { .. } => out,
         }
     }
 }

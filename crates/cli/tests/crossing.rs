@@ -3,6 +3,7 @@
 mod shapes;
 
 use crate::stage::Stage;
+use belljar_contract::TapeHead;
 use belljar_testkit::process::Finished;
 use belljar_testkit::{agent, require};
 use serde_json::{Value, json};
@@ -82,6 +83,53 @@ fn a_changed_script_drifts_on_both_versions() {
         assert_eq!(difference["present"], json!("3 Entries"), "{row:#}");
         assert_eq!(difference["call"]["name"], json!("Bash"), "{row:#}");
         assert!(difference["pointer"].as_str().unwrap().starts_with("/messages/"), "{row:#}");
+    }
+}
+
+/// What reaches the model in a reminder is compared by the digests of the files, and white space counts.
+#[test]
+fn instructions_in_a_directory_and_white_space_are_noticed() {
+    require!(Agent, AgentNext, Bwrap);
+    let (recorder, replayer, _) = &pairs()[0];
+    let stage = Stage::new();
+    stage.write("project/session.yaml", "folders: [{from: notes}]\nuploads: [say.sh]\n");
+    stage.write("project/notes/CLAUDE.md", "Revenue is 100.\n");
+    stage.write("project/say.sh", "echo 3 entries\n");
+    stage.write(
+        "project/a.yaml",
+        "prompt: go\nsession: session.yaml\nanswers: [{when_tool: Bash, decide: allow}]\nassert: [{result: success}]\n",
+    );
+    let call = json!({"tool_use": {"name": "Bash", "input": {"command": "sh uploads/say.sh; cat notes/CLAUDE.md", "description": "x"}}});
+    let turn = |content: Value| json!({"answer": {"reply": {"content": content}}});
+    let turns = [turn(json!([call])), turn(json!([{"text": "done"}]))];
+    stage.write("project/a.script.json", json!({"version": 1, "turns": turns}).to_string());
+    let found = with(&stage, recorder, &["record", "--scripted", "a.yaml"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let replayed = || with(&stage, replayer, &["replay", "--json", "a.tape"]);
+    assert_eq!(replayed().status.code(), Some(0), "{}", replayed().stdout);
+    for (file, before, after, status) in [
+        ("say.sh", "echo 3 entries\n", "echo '  3 entries'\n", 7),
+        ("notes/other.md", "", "Be brief.\n", 3),
+        ("notes/CLAUDE.md", "Revenue is 100.\n", "Revenue is 999.\n", 7),
+    ] {
+        let path = stage.path(&format!("project/{file}"));
+        fs::write(&path, after).unwrap();
+        let found = replayed();
+        assert_eq!(found.status.code(), Some(status), "{file}: {}", found.stdout);
+        if before.is_empty() { fs::remove_file(path).unwrap() } else { fs::write(path, before).unwrap() }
+    }
+    // Without its digests it is not known whether the instructions changed, and a version that was written over relaxes nothing.
+    let head = stage.path("project/a.tape/tape.json");
+    let text = fs::read_to_string(&head).unwrap();
+    for change in [&(|tape: &mut TapeHead| tape.scenario.inputs = None) as &dyn Fn(&mut TapeHead), &|tape| {
+        tape.agent.version = Some("9.9.9".to_owned())
+    }] {
+        let mut tape: TapeHead = serde_json::from_str(&text).unwrap();
+        change(&mut tape);
+        tape.integrity = tape.reckoned();
+        fs::write(&head, serde_json::to_string(&tape).unwrap()).unwrap();
+        let found = replayed();
+        assert!(matches!(found.status.code(), Some(3 | 7)), "{}", found.stdout);
     }
 }
 

@@ -224,6 +224,27 @@ fn given_answers_are_lines_to_paste() {
     assert!(!pasted.stdout.contains("non_deterministic"), "{}", pasted.stdout);
 }
 
+/// A time past every clock, a filter that leaves nothing and a conversation that was never begun.
+#[test]
+fn what_cannot_be_meant_is_refused_before_anything_starts() {
+    let stage = Stage::new();
+    stage.write("project/a.yaml", "prompt: go\n");
+    stage.skill("project", "hello");
+    for (args, part) in [
+        (&["test", "a.yaml", "--timeout", "5000000000000000h"][..], "30 days"),
+        (
+            &["decide", "--question", "W", "--decider-cmd", "cat", "--decider-timeout", "5000000000000000h"],
+            "30 days",
+        ),
+        (&["test", ".", "-k", "nothing"], "none of 1 scenarios has `nothing` in its name"),
+        (&["skill", "hello", "go", "--resume", "talk"], "no conversation is called `talk`"),
+    ] {
+        let found = stage.run(args);
+        assert_eq!(found.status.code(), Some(2), "{args:?}: {}", found.stderr);
+        assert!(found.stderr.contains(part), "{args:?}: {}", found.stderr);
+    }
+}
+
 #[test]
 fn asking_needs_a_terminal_and_one_run() {
     let stage = Stage::new();

@@ -138,7 +138,7 @@ pub struct SuiteResults {
     /// One for each run of a scenario, in order.
     pub results: Vec<ScenarioResult>,
     pub passed: usize,
-    /// How many did not.
+    /// How many did not, without those that a signal ended.
     pub failed: usize,
     /// How many were not started.
     #[serde(default)]
@@ -152,8 +152,15 @@ impl SuiteResults {
     #[must_use]
     pub fn new(results: Vec<ScenarioResult>) -> Self {
         let passed = results.iter().filter(|result| result.passed()).count();
-        let interrupted = results.iter().any(|result| result.exit_code == ExitCode::Interrupted.code());
-        Self { passed, failed: results.len() - passed, results, not_started: 0, interrupted }
+        let was_ended = |result: &&ScenarioResult| result.exit_code == ExitCode::Interrupted.code();
+        let ended = results.iter().filter(was_ended).count();
+        Self {
+            passed,
+            failed: results.len() - passed - ended,
+            results,
+            not_started: 0,
+            interrupted: ended > 0,
+        }
     }
 
     /// The worst exit code of all results, and that of an interrupt where one ended the suite.

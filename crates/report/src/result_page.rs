@@ -79,6 +79,10 @@ pub fn render_summary(suite: &SuiteResults, style: Style) -> String {
     let SuiteResults { results, passed, failed, not_started, interrupted } = suite;
     let mut text = if *interrupted { "interrupted: ".to_owned() } else { String::new() };
     text.push_str(&format!("{passed} passed, {failed} failed"));
+    let ended = results.len().saturating_sub(passed + failed);
+    if ended > 0 {
+        text.push_str(&format!(", {ended} ended early"));
+    }
     if *not_started > 0 {
         text.push_str(&format!(", {not_started} not started"));
     }

@@ -176,7 +176,8 @@ impl HostEnvironment {
     /// See [`DotenvError`].
     pub fn with_dotenv(mut self, request: &DotenvRequest) -> Result<Self, DotenvError> {
         let mut private = PrivateValues::default();
-        private.files.extend(present(&self.config.child(NAME), Origin::Own)?);
+        // The last file wins: what lies in the working directory never replaces a key of the user's own.
+        let own = present(&self.config.child(NAME), Origin::Own)?;
         match request.beside {
             DotenvBeside::Ignored => {}
             DotenvBeside::Read => match present(&self.directory.child(NAME), Origin::Beside) {
@@ -187,6 +188,7 @@ impl HostEnvironment {
                 }
             },
         }
+        private.files.extend(own);
         for path in &request.named {
             private.files.push(read(path, Origin::Named)?);
         }
@@ -315,6 +317,17 @@ mod tests {
         let found =
             environment.with_dotenv(&DotenvRequest { named: vec![top.child("named")], ..beside() }).unwrap();
         assert_eq!(found.address("URL").as_deref(), Some("http://127.0.0.1:2"));
+    }
+
+    #[test]
+    fn the_users_own_file_wins_over_the_one_of_the_working_directory() {
+        let (_directory, _top, environment) = world();
+        std::fs::create_dir_all(&environment.config).unwrap();
+        write(&environment.config.child(NAME), "KEY=of-the-user\n");
+        write(&environment.directory.child(NAME), "KEY=of-a-stranger\nOTHER=x\n");
+        let found = environment.with_dotenv(&beside()).unwrap();
+        assert_eq!(found.secret("KEY").unwrap().expose(), b"of-the-user");
+        assert_eq!(found.secret("OTHER").unwrap().expose(), b"x");
     }
 
     #[test]

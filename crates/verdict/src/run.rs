@@ -68,7 +68,14 @@ impl<'a> Run<'a> {
     /// run might have happened later.
     pub(crate) fn finished(&self) -> Result<(), Gap> {
         self.not_stopped()?;
-        let failure = self.evidence.end.as_ref().and_then(|end| end.failure.as_ref());
+        let end = self.evidence.end.as_ref();
+        let failure = end.and_then(|end| end.failure.as_ref());
+        // belljar ends the agent then, whatever status it ends with.
+        if let (Some(end), Some(_)) = (end, failure)
+            && !end.unanswered.is_empty()
+        {
+            return Err(ConversationFailure::Unanswered { count: end.unanswered.len() }.to_string());
+        }
         match failure {
             Some(
                 failure @ (ConversationFailure::Deadline { .. }

@@ -44,8 +44,6 @@ enum AgentDeed {
     #[command(after_help = examples(&["which NAME", "which NAME@VERSION"]))]
     Which(NamedArgs),
     /// Remove an installed version
-    ///
-    /// A version that a run uses is not removed.
     #[command(after_help = examples(&["remove NAME@VERSION"]))]
     Remove(NamedArgs),
 }

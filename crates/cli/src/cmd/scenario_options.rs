@@ -21,6 +21,7 @@ use belljar_runner::tape::Taping;
 use belljar_runner::{HostEnvironment, Model, Then};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Options of every verb that runs a trial.
 #[derive(Debug, clap::Args)]
@@ -74,8 +75,15 @@ impl Plays {
     }
 }
 
+/// As for the `timeout_ms` of a scenario.
+const LONGEST_TIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 pub fn patience(text: &str) -> Result<TimeSpan, String> {
-    TimeSpan::parse(text).map_err(|error| error.to_string())
+    let time = TimeSpan::parse(text).map_err(|error| error.to_string())?;
+    match time.duration() <= LONGEST_TIME {
+        true => Ok(time),
+        false => Err("at most 720h, which is 30 days".to_owned()),
+    }
 }
 
 fn dollars(text: &str) -> Result<Usd, String> {
@@ -194,7 +202,9 @@ pub fn limit_time(trial: &mut Trial, time: Option<TimeSpan>) {
 fn own_script(trial: &Trial, path: &AbsPath, consent: &Consent) -> Result<Model, CliError> {
     let (text, own) = trial.read_agreed(path, consent, Model::LONGEST_SCRIPT).map_err(|error| {
         let text = format!("cannot read the script {path}");
-        CliError::new(ExitCode::Invalid, text).caused_by(&error)
+        CliError::new(ExitCode::Invalid, text)
+            .caused_by(&error)
+            .hint("--script FILE plays another one, and without both options the model answers")
     })?;
     script_model(path.to_string(), text).map_err(|error| match own {
         true => CliError::from(error),

@@ -224,6 +224,11 @@ fn answers_are_compared_with_the_questions_of_the_script() {
     scenario("Word");
     let all = found(&stage, &["scenarios"]);
     assert_eq!(all, [("unanswered-question".to_owned(), "scenarios/hello.script.json".to_owned(), 1)]);
+    let written = std::fs::read_to_string(stage.path("project/scenarios/hello.yaml")).unwrap();
+    for (what, count) in [("fail", 1), ("first", 0)] {
+        stage.write("project/scenarios/hello.yaml", format!("{written}on_unanswered: {what}\n"));
+        assert_eq!(found(&stage, &["scenarios"]).len(), count, "{what}");
+    }
 }
 
 #[test]

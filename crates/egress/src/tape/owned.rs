@@ -42,8 +42,18 @@ pub(super) struct OwnedParts {
     pub parts: Vec<OwnedPart>,
     /// Tools of declared servers, by name.
     tools: BTreeMap<String, OwnedPart>,
-    /// Whether the agent may have left some of them out.
-    looks_up: bool,
+    lookup: Lookup,
+}
+
+/// Whether the agent may have left tools of servers out of a request, to look them up when they are needed.
+#[derive(Debug, Clone, Default)]
+enum Lookup {
+    #[default]
+    None,
+    /// It names those that it left out in this text.
+    Named(String),
+    /// A tape has no text of the agent, so that it is not known which.
+    Unknown,
 }
 
 #[derive(Debug, Clone)]
@@ -61,7 +71,16 @@ impl PartialEq for OwnedPart {
 }
 
 impl OwnedParts {
-    /// Reads a normalised request.
+    /// Reads a present request; `readable` is the same with the agent's own texts.
+    pub fn of_present(request: &Value, readable: &Value) -> Self {
+        let mut own = Self::of(request);
+        if matches!(own.lookup, Lookup::Unknown) {
+            own.lookup = Lookup::Named(readable.to_string());
+        }
+        own
+    }
+
+    /// Reads a recorded request.
     pub fn of(request: &Value) -> Self {
         let offered = || request.get("tools").and_then(Value::as_array).into_iter().flatten().enumerate();
         let own = offered().filter(|(_, tool)| name(tool).starts_with(SERVER_TOOL)).map(|(at, tool)| {
@@ -73,7 +92,9 @@ impl OwnedParts {
         for (at, message) in messages(request).iter().enumerate() {
             read_message(message, &format!("/messages/{at}"), &calls, &mut parts);
         }
-        Self { parts, tools: own.collect(), looks_up: offered().any(|(_, tool)| name(tool) == LOOKS_UP) }
+        let looks_up = offered().any(|(_, tool)| name(tool) == LOOKS_UP);
+        let lookup = if looks_up { Lookup::Unknown } else { Lookup::None };
+        Self { parts, tools: own.collect(), lookup }
     }
 
     /// Reads the first message that is not the agent's.
@@ -96,16 +117,28 @@ impl OwnedParts {
     /// The parts that differ, as pairs of the recorded and the present one.
     pub fn differing<'a>(&'a self, present: &'a Self) -> Vec<(Option<&'a OwnedPart>, Option<&'a OwnedPart>)> {
         let names: BTreeSet<&String> = self.tools.keys().chain(present.tools.keys()).collect();
-        let tools = names.into_iter().map(|name| (self.tools.get(name), present.tools.get(name)));
-        let tools = tools.filter(|pair| match pair {
-            (Some(recorded), Some(now)) => recorded != now,
-            (Some(_), None) => !present.looks_up,
-            (None, Some(_)) => !self.looks_up,
-            (None, None) => false,
+        let tools = names.into_iter().filter_map(|name| {
+            let pair = (self.tools.get(name), present.tools.get(name));
+            let differs = match pair {
+                (Some(recorded), Some(now)) => recorded != now,
+                (Some(_), None) => !present.may_lack(name),
+                (None, Some(_)) => !self.may_lack(name),
+                (None, None) => false,
+            };
+            differs.then_some(pair)
         });
         let both = (0..self.parts.len().max(present.parts.len()))
             .map(|at| (self.parts.get(at), present.parts.get(at)));
         tools.chain(both.filter(|(recorded, present)| recorded != present)).collect()
+    }
+
+    /// Whether a tool that the request does not have can be there all the same.
+    fn may_lack(&self, tool: &str) -> bool {
+        match &self.lookup {
+            Lookup::None => false,
+            Lookup::Named(text) => text.contains(tool),
+            Lookup::Unknown => true,
+        }
     }
 
     /// The texts, calls and results as one document.
@@ -182,10 +215,13 @@ fn read_block(
 const TOOL: &str = "tool";
 
 /// Texts of one role that follow each other are one: versions of the agent divide them differently. A reminder in the
-/// result of a tool is compared, because the tool may have written it.
+/// result of a tool is compared, because the tool may have written it; so is white space there.
 fn push_text(role: &str, text: &str, pointer: String, own: &mut Vec<OwnedPart>) {
-    let without = if role == TOOL { None } else { agent_texts::without_marks(text) };
-    let text = without.as_deref().unwrap_or(text).trim();
+    let without = agent_texts::without_marks(text);
+    let text = match role {
+        TOOL => text,
+        _ => without.as_deref().unwrap_or(text).trim(),
+    };
     if text.is_empty() {
         return;
     }
@@ -396,7 +432,10 @@ mod tests {
         without["tools"].as_array_mut().unwrap().pop();
         assert!(!own.matches(&OwnedParts::of(&without)), "a server's tool is gone");
         without["tools"].as_array_mut().unwrap().push(json!({"name": LOOKS_UP}));
-        assert!(own.matches(&OwnedParts::of(&without)), "it is looked up when it is needed");
+        let named = json!({"system": "these are deferred: mcp__notes__add"});
+        assert!(own.matches(&OwnedParts::of_present(&without, &named)), "it is looked up when it is needed");
+        let silent = json!({"system": "none are deferred"});
+        assert!(!own.matches(&OwnedParts::of_present(&without, &silent)), "its server is gone");
     }
 
     #[test]
@@ -405,6 +444,7 @@ mod tests {
         assert_eq!(own("Write", "File created"), own("Write", "The file was created"));
         assert_ne!(own("Bash", "one"), own("Bash", "two"));
         let reminding = |text: &str| own("Bash", &format!("<system-reminder>{text}</system-reminder>"));
+        assert_ne!(own("Bash", "one"), own("Bash", "  one"));
         assert_ne!(reminding("one"), reminding("two"), "a script may write what looks like a reminder");
         assert_ne!(own("mcp__notes__add", "one"), own("mcp__notes__add", "two"));
         let asked =

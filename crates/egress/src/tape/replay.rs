@@ -390,7 +390,7 @@ impl ReplayInner {
             Matching::Whole => {
                 drift::describe(recorded, (&present.value, &present.readable), &self.setup.normalisers)
             }
-            Matching::UserSide => crossing::describe(recorded, &present.value, &self.setup.normalisers),
+            Matching::UserSide => crossing::describe(recorded, present, &self.setup.normalisers),
         };
         let nearest = Some(self.setup.exchanges[*at].seq);
         Drift { request, conversation, nearest, kind, covered_by, differences, more }

@@ -346,7 +346,8 @@ async fn a_result_of_a_tool_that_is_gone_is_reported_as_such() {
         json!({"model": "m", "tools": tools, "messages": [
             {"role": "user", "content": "go"},
             {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": result}]}]})
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": result,
+                "is_error": result != "ok"}]}]})
     };
     let memory =
         record(&[(None, called("ok", json!([{"name": "Bash"}])), 200, JSON, "fine")], nothing_secret()).await;

@@ -36,7 +36,7 @@ fn a_request_of_belljar_stays_within_the_cap() {
     let host = Host::always(message(100, 20));
     let gateway = Stage { cap: Some(0.000_001), ..Stage::before(&host) }.start();
     let refused = asked(&gateway);
-    assert!(matches!(&refused, Err(OwnRequestError::Refused { .. })), "{refused:?}");
+    assert!(matches!(&refused, Err(OwnRequestError::Withheld { .. })), "{refused:?}");
     assert_eq!(host.requests().len(), 0, "nothing was sent");
 }
 

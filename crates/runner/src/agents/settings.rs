@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use belljar_contract::Secret;
 use belljar_egress::fetch::{FetchTimes, FetchUrl, Fetcher, ProxyExceptions, UrlError, UserProxy};
 use belljar_egress::tls::{ExtraRoots, NotPem, TlsClient, TlsClientError};
+use belljar_sys::regular::open_regular;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -230,11 +230,7 @@ fn variables(environment: &HostEnvironment) -> Npmrc {
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
-    let file = File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
-    file.take(FILE_MAX + 1).read_to_end(&mut out)?;
+    open_regular(path)?.take(FILE_MAX + 1).read_to_end(&mut out)?;
     if out.len() as u64 > FILE_MAX {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge));
     }

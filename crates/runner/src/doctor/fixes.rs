@@ -60,19 +60,11 @@ pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<Stri
             "end other sandboxes, or raise the quota: `sudo sysctl kernel.keys.maxkeys=2000`".to_owned(),
         ];
     }
-    if let RunError::EgressServices(EgressError::ModelCredential(_)) = error {
-        return credential_hints(environment);
+    if let RunError::EgressServices(EgressError::ModelCredential(error)) = error {
+        return credential_hints(error, environment);
     }
     if let RunError::Launch(LaunchError::Engine(engine)) = error {
         return engine_hints(engine);
-    }
-    if let RunError::EgressServices(EgressError::ModelCredential(ModelCredentialError::Missing(_))) = error {
-        return [
-            "without a key: `--script FILE`, or `test --scripted`, answers from a script (docs/reference/script.md)",
-            "without a key: `belljar replay` plays a tape that `belljar record` made",
-        ]
-        .map(str::to_owned)
-        .to_vec();
     }
     let reason = match error {
         RunError::Launch(
@@ -106,8 +98,8 @@ pub fn launch_hints(error: &RunError, environment: &HostEnvironment) -> Vec<Stri
     out
 }
 
-/// Where a credential can be kept besides the environment.
-fn credential_hints(environment: &HostEnvironment) -> Vec<String> {
+/// Where a credential can be kept besides the environment, and the ways to do without one.
+fn credential_hints(error: &ModelCredentialError, environment: &HostEnvironment) -> Vec<String> {
     let own = environment.shown_from_home(&environment.config.child(".env"));
     let mut out = vec![format!("`{own}` is read at every start, and `--dotenv FILE` reads another file")];
     if let Some(unread) = environment.unread_dotenv() {
@@ -115,6 +107,13 @@ fn credential_hints(environment: &HostEnvironment) -> Vec<String> {
             "`{}` is not read: the agent may get it, or it belongs to what is tested",
             environment.shown(&unread)
         ));
+    }
+    if matches!(error, ModelCredentialError::Missing(_)) {
+        let without = [
+            "without a key: `--script FILE`, or `test --scripted`, answers from a script (docs/reference/script.md)",
+            "without a key: `belljar replay` plays a tape that `belljar record` made",
+        ];
+        out.extend(without.map(str::to_owned));
     }
     out
 }

@@ -37,7 +37,7 @@ pub enum FindRunError {
     },
 }
 
-/// Finds the directory of a run: by its path, by its id or the beginning of it, by the end of the directory's name, or by
+/// Finds the directory of a run: by its path, by its id or the beginning of it, by the last parts of the directory's name, or by
 /// `last`.
 ///
 /// # Errors
@@ -60,7 +60,9 @@ pub fn find_run(wanted: &Path, environment: &HostEnvironment) -> Result<AbsPath,
         return Err(missing());
     }
     let by_id = |place: &&RunPlace| place.id.as_ref().is_some_and(|id| id.as_str().starts_with(&wanted));
-    let by_name = |place: &&RunPlace| place.name.ends_with(&wanted);
+    // Part of an id is its beginning: the end of one could be that of another run.
+    let end = format!("-{wanted}");
+    let by_name = |place: &&RunPlace| place.name == wanted || place.name.ends_with(&end);
     let mut found: Vec<&RunPlace> = places.iter().filter(by_id).collect();
     if found.is_empty() {
         found = places.iter().filter(by_name).collect();

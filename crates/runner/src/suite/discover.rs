@@ -20,8 +20,11 @@ pub enum DiscoverError {
         cause: io::Error,
     },
     /// None of the files is a scenario.
-    #[error("there is no scenario to run")]
+    #[error("no scenario was found")]
     NoScenario,
+    /// The paths have scenarios, and the filter leaves none of them.
+    #[error("none of {count} scenarios has `{filter}` in its name")]
+    Filtered { filter: String, count: usize },
 }
 
 /// The scenario files that the paths stand for, sorted, each once. A named file always counts. In a directory, files
@@ -45,7 +48,11 @@ pub fn scenario_files(
     out.sort();
     out.dedup();
     if let Some(wanted) = filter {
+        let count = out.len();
         out.retain(|path| environment.shown(path).contains(wanted));
+        if out.is_empty() && count > 0 {
+            return Err(DiscoverError::Filtered { filter: wanted.to_owned(), count });
+        }
     }
     if out.is_empty() { Err(DiscoverError::NoScenario) } else { Ok(out) }
 }

@@ -123,11 +123,10 @@ impl Trial {
         {
             return Err(StageError::Begun { name: name.to_string() }.into());
         }
-        let goes_on = matches!(conversation, Conversation::Resumed(_));
-        if goes_on && !stage.was_there() {
-            return Err(TrialError::Unsupported(
-                "there is no conversation of this name to continue".to_owned(),
-            ));
+        if let Conversation::Resumed(name) = conversation
+            && !stage.was_there()
+        {
+            return Err(StageError::NotBegun { name: name.to_string() }.into());
         }
         let permitted =
             |real: &AbsPath| self.scope.holds_real(real) || consent.covers_path(&self.scope.suite, real);

@@ -94,6 +94,7 @@ fn stage_exit(error: &StageError) -> ExitCode {
         StageError::Source { .. }
         | StageError::Shared { .. }
         | StageError::Begun { .. }
+        | StageError::NotBegun { .. }
         | StageError::Taken { .. }
         | StageError::Replaced { .. }
         | StageError::Name { .. } => ExitCode::Invalid,

@@ -65,6 +65,9 @@ pub enum StageError {
     /// The name is that of an earlier conversation.
     #[error("a conversation named `{name}` exists already")]
     Begun { name: String },
+    /// Nothing of this conversation is kept.
+    #[error("no conversation is called `{name}`")]
+    NotBegun { name: String },
     /// Another run uses it.
     #[error("another run continues the conversation in `{path}`")]
     Taken { path: AbsPath },

@@ -118,6 +118,10 @@ impl ReplayModel {
     /// Decides what must match. An agent whose version is not known may be the recorded one.
     pub(crate) fn for_agent(&mut self, present: Option<AgentVersion>) {
         let recorded = self.tape.head.agent.version.as_deref().and_then(AgentVersion::parse);
+        // A version that was written over would relax the comparison.
+        let reported = self.tape.run().read().ok().and_then(|run| agent_version(&run));
+        let recorded =
+            recorded.filter(|version| reported.as_deref().and_then(AgentVersion::parse) == Some(*version));
         let is_other = matches!((recorded, present), (Some(recorded), Some(present)) if recorded != present);
         self.matching = match self.across {
             AcrossVersions::UserSide if is_other => Matching::UserSide,

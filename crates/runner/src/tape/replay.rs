@@ -206,6 +206,16 @@ impl ReplayedAgents {
     }
 }
 
+/// Why it is not known whether the instructions in connected directories are the recorded ones. They reach the model in
+/// reminders, which are not compared on another version, and older tapes have no digests of the directories.
+fn instructions_unknown(tape: &Tape, trial: &Trial) -> Option<String> {
+    let has_none = trial.found.directories.is_empty() && trial.found.projects.is_empty();
+    (!has_none && tape.head.scenario.inputs.is_none()).then(|| {
+        "the tape has no digests of the session's directories, which another version of the agent needs; record it again"
+            .to_owned()
+    })
+}
+
 /// Only another version may differ in the agent's own parts. A program that says one version before the run and the
 /// recorded one during it is not known to be another.
 fn judge_crossing(judgement: &mut Judgement, report: &ReplayReport, agents: &ReplayedAgents) {
@@ -264,6 +274,9 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     changed.extend(tried.facts.changed_since(&tape.head, present.as_deref()));
     let agents = ReplayedAgents { recorded: tape.head.agent.version.clone(), present };
     judge_crossing(&mut tried.judgement, &report, &agents);
+    if report.crossed > 0 {
+        judge_contradicting(&mut tried.judgement, instructions_unknown(&tape, trial));
+    }
     judge_stale(&mut tried.judgement, sentences(&changed), stale);
     if let Some(run) = drifted(&report, &tried.judgement, on_drift) {
         judge_drifted(&mut tried.judgement, run);

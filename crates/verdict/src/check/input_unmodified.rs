@@ -10,7 +10,7 @@ pub(super) const KEYS: &[Key] = &[Unmodified::KEY];
 check! {
     /// Every file that existed before the run and matches one of these paths exists after it with the same content. Paths
     /// that match nothing fail. `*` and `?` stay within a part, `**` is any number of parts.
-    Unmodified(Files, "input_unmodified", NotNeeded): OneOrMore<PathGlob>
+    Unmodified(Files, "input_unmodified", ForPass("the agent can reach the files that the copies were made of")): OneOrMore<PathGlob>
 }
 
 impl Check for Unmodified {

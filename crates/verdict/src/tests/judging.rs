@@ -16,6 +16,24 @@ fn codes(assert: Value, evidence: &Evidence) -> Vec<String> {
     checks(&assert).judge(evidence).signals.into_iter().map(|signal| signal.code).collect()
 }
 
+/// belljar ends an agent whose question stays open, and the agent may end with any status then.
+#[test]
+fn what_an_open_question_cut_off_shows_no_absence() {
+    let ended = |unanswered| Evidence {
+        end: Some(ConversationEnd {
+            failure: Some(ConversationFailure::TurnUnfinished { exit: GuestEnd::Code(143) }),
+            unanswered,
+            ..success()
+        }),
+        ..left(&[], &[])
+    };
+    let open = ended(vec![request("r1")]);
+    for check in [json!({"tool_not_called": "Bash"}), json!({"file_absent": "outputs/a"})] {
+        assert_eq!(result(&check, &open).outcome, Outcome::Unknown, "{check}");
+        assert_eq!(result(&check, &ended(Vec::new())).outcome, Outcome::Pass, "{check}");
+    }
+}
+
 #[test]
 fn without_checks_the_ending_decides() {
     let after_success = ConversationFailure::ExitAfterSuccess { exit: GuestEnd::Code(7) };

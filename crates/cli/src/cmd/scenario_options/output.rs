@@ -109,6 +109,9 @@ pub fn failure(error: TrialError, environment: &HostEnvironment) -> CliError {
             let hint = format!("continue it with --{RESUME} {name}, or choose another name");
             CliError::from_chain(exit, &error).hint(hint)
         }
+        TrialError::Stage(StageError::NotBegun { ref name }) => {
+            CliError::from_chain(exit, &error).hint(format!("begin it with --session-id {name}"))
+        }
         TrialError::Unsupported(_)
         | TrialError::Stage(_)
         | TrialError::Staged(_)

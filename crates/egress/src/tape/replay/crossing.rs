@@ -18,7 +18,7 @@ impl ReplayInner {
         if !same.is_empty() || self.setup.matching == Matching::Whole {
             return same;
         }
-        let present = OwnedParts::of(&canonical.value);
+        let present = OwnedParts::of_present(&canonical.value, &canonical.readable);
         own.map(|(at, _)| at)
             .filter(|at| self.owned(*at).is_some_and(|owned| owned.matches(&present)))
             .collect()
@@ -69,7 +69,7 @@ impl ReplayInner {
     pub(super) fn distance(&self, at: usize, recorded: &Value, present: &Canonical) -> (usize, usize) {
         match (self.setup.matching, self.owned(at)) {
             (Matching::UserSide, Some(owned)) => {
-                let now = OwnedParts::of(&present.value);
+                let now = OwnedParts::of_present(&present.value, &present.readable);
                 (owned.parts.len().abs_diff(now.parts.len()), owned.differing(&now).len())
             }
             (Matching::Whole | Matching::UserSide, _) => {
@@ -84,10 +84,11 @@ impl ReplayInner {
 /// Describes what differs on the user's side.
 pub(super) fn describe(
     recorded: &Value,
-    present: &Value,
+    canonical: &Canonical,
     used: &[Normaliser],
 ) -> (DriftKind, Vec<&'static str>, Vec<Difference>, usize) {
-    let (before, now) = (OwnedParts::of(recorded), OwnedParts::of(present));
+    let present = &canonical.value;
+    let (before, now) = (OwnedParts::of(recorded), OwnedParts::of_present(present, &canonical.readable));
     let places = before.differing(&now);
     let covered = drift::covered(&before.document(), &now.document(), used);
     let is_result = |part: &OwnedPart| part.value.get("result").is_some();
@@ -106,7 +107,8 @@ pub(super) fn describe(
     (kind, covered, differences, places.len().saturating_sub(DIFFERENCES_SHOWN))
 }
 
-/// Whether the first difference is the result of a tool that the present request does not offer.
+/// Whether the first difference is the failure of a tool that the present request does not offer. A tool that was looked
+/// up is not offered, and works.
 fn is_gone(differences: &[Difference], present: &Value) -> bool {
     let offered: BTreeSet<&str> = present["tools"]
         .as_array()
@@ -115,7 +117,8 @@ fn is_gone(differences: &[Difference], present: &Value) -> bool {
         .filter_map(|tool| tool.get("name")?.as_str())
         .collect();
     let call = differences.first().and_then(|difference| difference.call.as_ref());
-    call.is_some_and(|call| !offered.contains(call.name.as_str()))
+    let failed = differences.iter().any(|difference| difference.present.as_deref() == Some("true"));
+    call.is_some_and(|call| failed && !offered.contains(call.name.as_str()))
 }
 
 /// The places where two parts differ, in the present request if it has them.

@@ -5,6 +5,7 @@ use crate::suite::Trial;
 use belljar_contract::decode::{Kind, Node};
 use belljar_contract::{AskedOption, AskedQuestion, Diagnostic, PermissionRequest, Severity};
 use belljar_egress::script::{Script, ScriptBlock, TurnAnswer};
+use belljar_plan::OnUnanswered;
 use belljar_session::decider::{Chain, Scripted};
 use belljar_session::{By, Question};
 use serde_json::Value;
@@ -39,8 +40,9 @@ pub(super) fn never_reached(root: &Node) -> Vec<Diagnostic> {
 /// Questions that the script has the agent ask, and that no rule of the scenario answers: a label that is not among the
 /// options, or a pattern that does not match.
 pub(super) fn unanswered(trial: &Trial, script: &Script, root: &Node) -> Vec<Diagnostic> {
-    if trial.scenario.on_unanswered.is_some() {
-        return Vec::new();
+    match trial.scenario.on_unanswered {
+        None | Some(OnUnanswered::Fail) => {}
+        Some(OnUnanswered::First | OnUnanswered::Llm | OnUnanswered::Prompt) => return Vec::new(),
     }
     let mut out = Vec::new();
     for (turn, answer) in script.turns.iter().map(|turn| &turn.answer).enumerate() {

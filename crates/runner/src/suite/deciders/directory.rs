@@ -10,6 +10,7 @@ use belljar_contract::{AbsPath, with_causes};
 use belljar_record::write_atomically;
 use belljar_session::Answer;
 use belljar_sys::birth::{Birth, Standing};
+use belljar_sys::regular::open_regular;
 use rustix::event::PollFlags;
 use rustix::fs::inotify;
 use serde_json::{Value, json};
@@ -254,7 +255,7 @@ impl ExternalDecider for DirectoryDecider {
 /// The text of a file that is not too long.
 pub(super) fn small_text(path: &AbsPath) -> Option<String> {
     let mut text = String::new();
-    fs::File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
+    open_regular(path.as_path()).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
     Some(text)
 }
 

@@ -51,10 +51,15 @@ pub fn scaffold_from_run(
         Some(text.clone())
     });
     let Some(prompt) = prompt else { return Err(FromRunError::NoPrompt { directory: kept.directory }) };
+    let sent = evidence.seen.iter().filter(|seen| matches!(seen.what, Observation::MessageSent { .. }));
+    let further = sent.count() - 1;
     if is_redacted(&prompt) {
         return Err(FromRunError::Redacted { directory: kept.directory });
     }
     let mut notes = Vec::new();
+    if further > 0 {
+        notes.push(format!("a scenario has one prompt; {further} further messages of the run are left out"));
+    }
     let own = own_scenario(&kept, &mut notes);
     let name = kept.subject();
     let out =
@@ -129,13 +134,13 @@ impl Text<'_> {
             text.push_str(&format!("session: {}\n", quoted(session)));
         }
         text.push_str(&format!("prompt: {}\n", quoted(self.prompt)));
-        let written = ["name", "session", "prompt", "answers", "assert"];
+        let written = ["name", "session", "prompt", "answers", "assert", "expect_denied"];
         for (key, value) in own.iter().filter(|(key, _)| !written.contains(&key.as_str())) {
             text.push_str(&format!("{key}: {}\n", flow(value)));
         }
         text.push_str(&answers(own, evidence, notes));
         text.push_str("\n# What the run did; each of these holds for it.\nassert:\n");
-        let checks = checks(evidence);
+        let checks = checks(own, evidence);
         checks.iter().for_each(|check| text.push_str(&format!("  - {}\n", block(check))));
         if let Some(last) = last_words(evidence) {
             text.push_str(&format!(
@@ -165,7 +170,9 @@ fn answers(own: &Map<String, Value>, evidence: &Evidence, notes: &mut Vec<String
 }
 
 /// Checks that the run passes.
-fn checks(evidence: &Evidence) -> Vec<Value> {
+fn checks(own: &Map<String, Value>, evidence: &Evidence) -> Vec<Value> {
+    let denied = own.get("expect_denied").and_then(Value::as_array).into_iter().flatten();
+    let denied = denied.map(|host| json!({"egress_denied": host}));
     let (mut skills, mut tools) = (BTreeSet::new(), BTreeSet::new());
     for seen in &evidence.seen {
         if let Observation::SkillActivated { skill, way, .. } = &seen.what
@@ -191,6 +198,7 @@ fn checks(evidence: &Evidence) -> Vec<Value> {
         .chain(skills.take(MOST))
         .chain(tools.take(MOST))
         .chain(files.take(MOST))
+        .chain(denied)
         .filter(|check| !is_redacted(&check.to_string()) && holds(check, evidence))
         .collect()
 }

@@ -124,13 +124,14 @@ fn scenario_text(target: &Target, all: &[Target], session: &AbsPath) -> String {
     let Target { name, description, has_scripts } = target;
     let session = session.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut text = format!(
-        "# A first scenario for the skill {name}.\n\
+        "# A first scenario for the skill {}.\n\
          #   belljar check FILE            reports every fault of it\n\
          #   belljar test --scripted FILE  runs it with the script beside it, without a key\n\
          #   belljar test FILE             runs it with the model\n\
          name: {}\nsession: {}\n\n\
          # Write what a user would say. Leave the name of the skill out to test that its description is enough.\n\
          prompt: {}\n",
+        plain(name),
         quoted(name),
         quoted(&session),
         quoted(&first_sentence(description)),

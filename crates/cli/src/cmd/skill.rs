@@ -38,6 +38,7 @@ pub struct SkillArgs {
 
 /// The option that continues a conversation, for hints.
 pub const RESUME: &str = "resume";
+pub const SESSION_ID: &str = "session-id";
 
 /// What to try, and what the agent gets besides it.
 #[derive(Debug, clap::Args)]
@@ -67,7 +68,7 @@ pub struct SubjectOptions {
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     /// Name the conversation, so that it can be resumed
-    #[arg(long, value_name = "NAME", conflicts_with = "resume")]
+    #[arg(long = SESSION_ID, value_name = "NAME", conflicts_with = "resume")]
     session_id: Option<String>,
     /// Resume the conversation of this name
     #[arg(long = RESUME, value_name = "NAME")]

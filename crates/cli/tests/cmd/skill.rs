@@ -88,7 +88,7 @@ fn a_conversation_is_gone_on_with() {
     let requests = fs::read_to_string(directory.join("artifacts/model-requests.jsonl")).unwrap();
     assert!(requests.contains("my name is Quill") && requests.contains("who am I?"), "{requests}");
     let found = tried(&stage, &["skill", "skills/notes", "x", "--script", "one.json", "--resume", "nobody"]);
-    assert!(found.stderr.contains("no conversation of this name"), "{}", found.stderr);
+    assert!(found.stderr.contains("no conversation is called `nobody`"), "{}", found.stderr);
     assert_ne!(found.status.code(), Some(0));
 }
 

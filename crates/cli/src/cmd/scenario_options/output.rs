@@ -1,7 +1,7 @@
 //! What is printed about scenarios.
 
 use super::TryOptions;
-use crate::cmd::skill::RESUME;
+use crate::cmd::skill::{RESUME, SESSION_ID};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Conclusion, visible};
@@ -110,7 +110,7 @@ pub fn failure(error: TrialError, environment: &HostEnvironment) -> CliError {
             CliError::from_chain(exit, &error).hint(hint)
         }
         TrialError::Stage(StageError::NotBegun { ref name }) => {
-            CliError::from_chain(exit, &error).hint(format!("begin it with --session-id {name}"))
+            CliError::from_chain(exit, &error).hint(format!("begin it with --{SESSION_ID} {name}"))
         }
         TrialError::Unsupported(_)
         | TrialError::Stage(_)

@@ -39,7 +39,7 @@ fn rows(data: &Value) -> Vec<(String, u64)> {
     data["results"].as_array().unwrap().iter().map(row).collect()
 }
 
-fn named<'a>(all: &'a [(String, u64)]) -> Vec<(&'a str, u64)> {
+fn named(all: &[(String, u64)]) -> Vec<(&str, u64)> {
     all.iter().map(|(name, code)| (name.as_str(), *code)).collect()
 }
 
@@ -180,7 +180,7 @@ fn the_worst_of_many_decides() {
     assert_eq!((&data["passed"], &data["failed"]), (&json!(2), &json!(2)), "{data:#}");
     assert_eq!(ran(&stage, &["replay", "."]).status.code(), Some(7));
     // A check that fails comes before a drift.
-    stage.write("project/c.yaml", format!("{}", SCENARIO.replace("All done.", "Never.")));
+    stage.write("project/c.yaml", SCENARIO.replace("All done.", "Never."));
     let found = ran(&stage, &["replay", "."]);
     assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
     let found = ran(&stage, &["replay", "--protocol", "."]);

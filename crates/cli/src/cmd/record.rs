@@ -24,7 +24,7 @@ use std::path::PathBuf;
 /// belljar knows are replaced by their names. Several scenarios are recorded at once; each has a tape of its own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar record --scripted scenarios/hello.yaml\n  \
-    $ belljar record --json --scripted scenarios/hello.yaml --out tapes\n")]
+    $ belljar record --json --scripted scenarios -k hello --out tapes\n")]
 pub struct RecordArgs {
     /// Scenario files, or directories to search for them
     #[arg(required = true, value_name = "SCENARIO")]

@@ -36,7 +36,7 @@ use text::{ReplayedRow, drift_text, row_text, stale_hint};
 /// Several tapes are replayed at once. With --protocol no run is kept: `trace` takes the tape itself.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  $ belljar replay scenarios/hello.tape\n  $ belljar replay --protocol --explain scenarios\n  \
+    after_help = "Examples:\n  $ belljar replay scenarios -k hello\n  $ belljar replay --protocol --explain scenarios\n  \
     $ belljar replay --json --protocol scenarios\n"
 )]
 pub struct ReplayArgs {

@@ -46,7 +46,7 @@ impl<'a> Display<'a> {
             SuiteNews::Tick => {}
             SuiteNews::Stopping => {
                 self.clear();
-                self.suite.output.say("belljar: interrupted; running scenarios are ended");
+                self.suite.output.say("belljar: interrupted; those that run are ended");
             }
         }
         self.status();

@@ -38,6 +38,7 @@ mod judging;
 mod kill_points;
 mod killed;
 mod limits;
+mod many;
 mod merging;
 mod nested_repositories;
 mod refs;

@@ -82,7 +82,7 @@ fn settles(stage: &Stage) -> bool {
 }
 
 #[track_caller]
-fn assert_no_process(stage: &Stage, when: &str) {
+pub fn assert_no_process(stage: &Stage, when: &str) {
     assert!(settles(stage), "{when}: {:#?}", processes(stage));
 }
 

@@ -86,6 +86,12 @@ impl ExitCode {
         exits.into_iter().min_by_key(rank).unwrap_or(ExitCode::Passed)
     }
 
+    /// The code of a command that ran many, of which a signal may have ended some.
+    #[must_use]
+    pub fn of_all(exits: impl IntoIterator<Item = Self>, interrupted: bool) -> Self {
+        Self::worst(exits.into_iter().chain(interrupted.then_some(Self::Interrupted)))
+    }
+
     /// What the code means, in one line.
     #[must_use]
     pub const fn meaning(self) -> &'static str {
@@ -110,6 +116,16 @@ impl ExitCode {
 #[cfg(test)]
 mod tests {
     use super::ExitCode;
+
+    #[test]
+    fn an_interrupt_comes_before_every_result_but_a_bug() {
+        for code in ExitCode::ALL {
+            let expected = if code == ExitCode::Bug { code } else { ExitCode::Interrupted };
+            assert_eq!(ExitCode::of_all([ExitCode::Passed, code], true), expected, "{code:?}");
+            assert_eq!(ExitCode::of_all([ExitCode::Passed, code], false), code, "{code:?}");
+        }
+        assert_eq!(ExitCode::of_all([], true), ExitCode::Interrupted);
+    }
 
     #[test]
     fn the_worst_code_is_the_one_to_look_at_first() {

@@ -138,7 +138,7 @@ pub use request_rule::{
     Method, MethodError, Methods, PathPattern, PathPatternError, PathRefusal, Paths, RequestAdmission,
     RequestDenial, RequestPath, RequestRule, request_allowed, requests_matter,
 };
-pub use result::{ErrorText, ScenarioResult, SuiteResults};
+pub use result::{ErrorText, ScenarioResult, SuiteCount};
 pub use run::{Completeness, Metrics, Missing, ModelUsage, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
 pub use scrub::{
     PatientScrubStream, REDACTED_NAME, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable,

@@ -131,44 +131,43 @@ impl ScenarioResult {
     }
 }
 
-/// The results of several scenarios.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SuiteResults {
-    /// One for each run of a scenario, in order.
-    pub results: Vec<ScenarioResult>,
+/// How the jobs of a suite ended, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SuiteCount {
     pub passed: usize,
     /// How many did not, without those that a signal ended.
     pub failed: usize,
-    /// How many were not started.
-    #[serde(default)]
+    /// How many a signal ended.
+    pub ended_early: usize,
     pub not_started: usize,
     /// Whether a signal ended the suite.
-    #[serde(default)]
     pub interrupted: bool,
 }
 
-impl SuiteResults {
+impl SuiteCount {
+    /// The numbers of jobs that ended with these codes. A job that a signal ended means that the suite was interrupted.
     #[must_use]
-    pub fn new(results: Vec<ScenarioResult>) -> Self {
-        let passed = results.iter().filter(|result| result.passed()).count();
-        let was_ended = |result: &&ScenarioResult| result.exit_code == ExitCode::Interrupted.code();
-        let ended = results.iter().filter(was_ended).count();
-        Self {
-            passed,
-            failed: results.len() - passed - ended,
-            results,
-            not_started: 0,
-            interrupted: ended > 0,
+    pub fn of(exits: impl IntoIterator<Item = ExitCode>, not_started: usize, interrupted: bool) -> Self {
+        let mut count = Self { passed: 0, failed: 0, ended_early: 0, not_started, interrupted };
+        for exit in exits {
+            let number = match exit {
+                ExitCode::Passed => &mut count.passed,
+                ExitCode::Interrupted => &mut count.ended_early,
+                ExitCode::Failed
+                | ExitCode::Invalid
+                | ExitCode::Unverified
+                | ExitCode::Unsupported
+                | ExitCode::AgentFailed
+                | ExitCode::Budget
+                | ExitCode::Drifted
+                | ExitCode::Bug
+                | ExitCode::LaunchFailed
+                | ExitCode::NotExecutable
+                | ExitCode::NotFound => &mut count.failed,
+            };
+            *number += 1;
         }
-    }
-
-    /// The worst exit code of all results, and that of an interrupt where one ended the suite.
-    #[must_use]
-    pub fn exit(&self) -> ExitCode {
-        let exits = self.results.iter().map(|result| ExitCode::from_status(result.exit_code.into()));
-        // A status that belljar does not use means that the worker is faulty.
-        let exits = exits.map(|exit| exit.unwrap_or(ExitCode::Bug));
-        ExitCode::worst(exits.chain(self.interrupted.then_some(ExitCode::Interrupted)))
+        count.interrupted |= count.ended_early > 0;
+        count
     }
 }

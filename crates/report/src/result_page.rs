@@ -1,9 +1,7 @@
 //! The result of a scenario as lines for people; a suite prints them as each scenario ends.
 
 use crate::{Style, dollars, judge_part, seconds};
-use belljar_contract::{
-    CheckResult, ExitCode, Outcome, ScenarioResult, SuiteResults, visible, visible_lines,
-};
+use belljar_contract::{CheckResult, ExitCode, Outcome, ScenarioResult, SuiteCount, visible, visible_lines};
 use std::collections::BTreeSet;
 
 /// Whether the last events of a failed scenario are shown.
@@ -75,13 +73,12 @@ fn waived(result: &ScenarioResult, style: Style) -> String {
 
 /// The last lines of a suite.
 #[must_use]
-pub fn render_summary(suite: &SuiteResults, style: Style) -> String {
-    let SuiteResults { results, passed, failed, not_started, interrupted } = suite;
+pub fn render_summary(count: &SuiteCount, results: &[&ScenarioResult], style: Style) -> String {
+    let SuiteCount { passed, failed, ended_early, not_started, interrupted } = count;
     let mut text = if *interrupted { "interrupted: ".to_owned() } else { String::new() };
     text.push_str(&format!("{passed} passed, {failed} failed"));
-    let ended = results.len().saturating_sub(passed + failed);
-    if ended > 0 {
-        text.push_str(&format!(", {ended} ended early"));
+    if *ended_early > 0 {
+        text.push_str(&format!(", {ended_early} ended early"));
     }
     if *not_started > 0 {
         text.push_str(&format!(", {not_started} not started"));

@@ -3,6 +3,7 @@
 mod agree;
 mod changes;
 mod dotenv_options;
+mod many;
 mod scenario_options;
 mod start;
 

@@ -1,25 +1,30 @@
-use super::scenario_options::{Plays, TryOptions, in_turn, say_interrupted};
+use super::many::{self, ManyOptions, Suite};
+use super::scenario_options::{Plays, TryOptions};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak, visible};
+use belljar_contract::{AbsPath, Conclusion, Digest, ExitCode, TapeLeak, TapeLeaks, visible};
 use belljar_runner::HostEnvironment;
-use belljar_runner::suite::{Consent, InTurn, Trial, TrialUse, scenario_files};
-use belljar_runner::tape::{
-    Failing, MakeError, Normaliser, Recorded, Taping, finds_its_scenario, tape_beside,
+use belljar_runner::suite::{
+    Consent, JobResult, LoadError, SuiteOutcome, SuiteVerb, Trial, TrialUse, scenario_files,
 };
-use serde_json::{Value, json};
-use std::cell::Cell;
+use belljar_runner::tape::{
+    Changed, Failing, MakeError, Normaliser, Recorded, Taping, finds_its_scenario, sharing_a_tape,
+    tape_beside,
+};
+use serde_json::{Value, from_value};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Record scenarios, so that they can be replayed without a model
 ///
 /// Each scenario is run and judged as by `test`, and every exchange with the model is kept on a tape beside it,
 /// NAME.tape. A run that did not pass is not recorded. An older tape is replaced only by a whole new one. Secrets that
-/// belljar knows are replaced by their names.
+/// belljar knows are replaced by their names. Several scenarios are recorded at once; each has a tape of its own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar record --scripted scenarios/hello.yaml\n  \
-    $ belljar record --json --scripted scenarios/hello.yaml --out tapes\n")]
+    $ belljar record --json --scripted scenarios -k hello --out tapes\n")]
 pub struct RecordArgs {
     /// Scenario files, or directories to search for them
     #[arg(required = true, value_name = "SCENARIO")]
@@ -27,6 +32,11 @@ pub struct RecordArgs {
     /// Write the tapes to this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    many: ManyOptions,
+    /// Refused: a tape is one run
+    #[arg(long, value_name = "TIMES", hide = true)]
+    repeat: Option<u32>,
     /// Also normalise values that may differ in a replay: uuid, timestamp, duration
     #[arg(long = "normalise", value_name = "NAME")]
     normalise: Vec<String>,
@@ -56,14 +66,57 @@ pub struct Recording<'a> {
     pub consent: &'a Consent,
 }
 
+/// Many recordings: of scenarios, or of tapes that are refreshed.
+pub struct ManyRecordings<'a> {
+    pub verb: SuiteVerb,
+    pub files: &'a [AbsPath],
+    pub many: &'a ManyOptions,
+    /// The options of the verb for each worker.
+    pub options: Vec<OsString>,
+}
+
 impl Source {
+    /// Makes many recordings, each in a belljar of its own, after the user has agreed to what they ask for.
+    pub fn together(
+        &self,
+        recordings: ManyRecordings<'_>,
+        agree: impl FnOnce() -> Result<BTreeMap<AbsPath, Digest>, CliError>,
+        environment: &HostEnvironment,
+        output: &Output,
+    ) -> Result<SuiteOutcome, CliError> {
+        let Self { scripted, allow_failing, options } = self;
+        let ManyRecordings { verb, files, many, options: more } = recordings;
+        many::askable(&options.deciders)?;
+        let agreed = agree()?;
+        let suite = Suite {
+            verb,
+            files,
+            times: 1,
+            many,
+            deciders: Some(&options.deciders),
+            quiet: options.quiet,
+            worker: &|file, questions| {
+                let mut arguments = options.for_worker(questions, agreed.get(file).copied());
+                arguments.extend(scripted.then(|| "--scripted".into()));
+                arguments.extend(allow_failing.then(|| "--allow-failing".into()));
+                arguments.extend_from_slice(&more);
+                arguments
+            },
+            print: &|file, job| print_row((verb, file), job, environment, output),
+            environment,
+            output,
+        };
+        suite.run()
+    }
+
+    /// Loads a scenario. The inner error is that of the files; the outer one is that the user did not agree.
     pub fn load(
         &self,
         file: &AbsPath,
         environment: &HostEnvironment,
         output: &Output,
-    ) -> Result<Trial, CliError> {
-        Ok(self.options.load((file, Plays::scripted(self.scripted)), environment, output)??)
+    ) -> Result<Result<Trial, LoadError>, CliError> {
+        self.options.load((file, Plays::scripted(self.scripted)), environment, output)
     }
 }
 
@@ -92,47 +145,69 @@ impl Command for RecordArgs {
 }
 
 fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
-    let files = scenario_files(TryOptions::paths(environment, &args.paths)?, None, environment)?;
-    if files.len() > 1 && args.source.options.deciders.decider_dir.is_some() {
-        return Err(CliError::new(
-            ExitCode::Invalid,
-            "one directory of questions cannot serve several recordings",
-        )
-        .hint("record one scenario at a time, or answer with --decider-cmd"));
+    args.many.begin()?;
+    if args.repeat.is_some() {
+        let text = "a tape is one run of its scenario, so `record` does not repeat any";
+        let hint = "`belljar test --repeat` shows how often a scenario passes";
+        return Err(CliError::new(ExitCode::Invalid, text).hint(hint));
+    }
+    let paths = TryOptions::paths(environment, &args.paths)?;
+    let files = scenario_files(paths, args.many.filter.as_deref(), environment)?;
+    if args.many.list {
+        return Ok(many::list(SuiteVerb::Record, &files, environment, output));
     }
     let normalisers = normalisers(&args.normalise)?;
     let out = args.out.as_ref().map(|path| TryOptions::path(environment, path)).transpose()?;
-    let load = |file| {
-        let target = tape_beside(file, out.as_ref());
-        if !finds_its_scenario(&target, file, environment) {
-            return Err(out_of_reach(&target, environment));
+    let target = |file: &AbsPath| (file.clone(), tape_beside(file, out.as_ref()));
+    let targets: Vec<(AbsPath, AbsPath)> = files.iter().map(target).collect();
+    if let Some(two) = sharing_a_tape(&targets) {
+        let [one, other] = two.map(|path| environment.shown(path));
+        let text = format!("`{one}` and `{other}` would have the same tape");
+        return Err(CliError::new(ExitCode::Invalid, text)
+            .hint("rename one of them, or record them one at a time with another --out each"));
+    }
+    let outcome = match targets.as_slice() {
+        [one] => alone(args, &normalisers, one, environment, output)?,
+        _ => {
+            let options = args.for_worker();
+            let many = ManyRecordings { verb: SuiteVerb::Record, files: &files, many: &args.many, options };
+            let plays = Plays::scripted(args.source.scripted);
+            let agree = || args.source.options.agree_to_all((&files, plays), environment, output);
+            args.source.together(many, agree, environment, output)?
         }
-        Ok((args.source.load(file, environment, output)?, target))
     };
-    let loaded: Vec<_> = files.iter().map(|file| (file, load(file))).collect();
-    let trials = loaded.iter().filter_map(|(_, loaded)| loaded.as_ref().ok().map(|(trial, _)| trial));
-    let consent = &args.source.options.consent(trials, TrialUse::Run, environment, output)?;
-    let count = Cell::new(0_u64);
-    let one = |loaded: Result<(Trial, AbsPath), CliError>| {
-        let (trial, target) = &loaded?;
-        let normalisers = &normalisers;
+    let recorded = outcome.jobs.iter().filter(|job| job.row["tape"].is_string()).count();
+    Ok(many::finish(SuiteVerb::Record, &outcome, &[("recorded", recorded)], output))
+}
+
+impl RecordArgs {
+    /// The options for the worker of one scenario.
+    fn for_worker(&self) -> Vec<OsString> {
+        let Self { paths: _, out, many: _, repeat: _, normalise, source: _ } = self;
+        let out = out.iter().flat_map(|directory| ["--out".into(), directory.into()]);
+        let normalise = normalise.iter().flat_map(|name| ["--normalise".into(), name.into()]);
+        out.chain(normalise).collect()
+    }
+}
+
+/// One scenario, in this process, with everything it says.
+fn alone(
+    args: &RecordArgs,
+    normalisers: &[Normaliser],
+    (file, target): &(AbsPath, AbsPath),
+    environment: &HostEnvironment,
+    output: &Output,
+) -> Result<SuiteOutcome, CliError> {
+    if !finds_its_scenario(target, file, environment) {
+        return Err(out_of_reach(target, environment));
+    }
+    let trial = &args.source.load(file, environment, output)??;
+    let consent = &args.source.options.consent([trial], TrialUse::Run, environment, output)?;
+    many::alone(|| {
         let recording = Recording { source: &args.source, trial, target, normalisers, consent };
         let recorded = one(&recording, environment, output)?;
-        count.set(count.get() + u64::from(recorded.tape.is_some()));
         Ok((recorded.exit(), recorded.json()))
-    };
-    let all = in_turn(loaded, one, "file", environment, output)?;
-    let exit = all.exit();
-    let InTurn { results: rows, not_started, was_interrupted } = all;
-    if output.json {
-        let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
-        let data = json!({"results": results, "recorded": count.get(),
-            "interrupted": was_interrupted, "not_started": not_started});
-        output.envelope(&Envelope::new("record", exit, data));
-    } else {
-        say_interrupted(was_interrupted, not_started, output);
-    }
-    Ok(exit)
+    })
 }
 
 /// The usual ones, and those that were asked for.
@@ -163,26 +238,83 @@ pub(super) fn one(
     let tried = options.try_scenario(trial, (plays, consent), taping, environment, output)?;
     let failing = if source.allow_failing { Failing::Recorded } else { Failing::NotRecorded };
     let recorded = Recorded::of(trial, tried, normalisers, (target, failing)).map_err(not_made)?;
-    let Recorded { tape, answered_by, taped, .. } = &recorded;
-    if tape.is_none() && !output.json && recorded.conclusion != Conclusion::Interrupted {
-        output
-            .say("belljar: not recorded, because it did not pass; --allow-failing records it all the same\n");
-    }
-    if let Some(tape) = tape
-        && !output.json
-        && !options.quiet
-    {
-        output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, environment.shown(tape)));
-        if !answered_by.is_empty() {
-            let each: Vec<String> =
-                answered_by.iter().map(|(by, count)| format!("{count} by {by}")).collect();
-            output.say(&format!("answers: {}\n", visible(&each.join(", "))));
-        }
-        for TapeLeak { exchange, kind } in &taped.leaks.found {
-            output.say(&format!("belljar: exchange {exchange} sent private data to the model: {kind}\n"));
-        }
+    let said = !output.json && (recorded.tape.is_none() || !options.quiet);
+    if said && recorded.conclusion != Conclusion::Interrupted {
+        let Recorded { tape, answered_by, taped, .. } = &recorded;
+        let row = RecordedRow {
+            tape: tape.clone(),
+            exchanges: taped.exchanges,
+            answered_by: answered_by.clone(),
+            leaks: taped.leaks.clone(),
+        };
+        output.say(&recorded_text(&row, environment));
     }
     Ok(recorded)
+}
+
+/// What a row says about its tape.
+struct RecordedRow {
+    tape: Option<AbsPath>,
+    exchanges: u64,
+    answered_by: BTreeMap<String, u64>,
+    leaks: TapeLeaks,
+}
+
+impl RecordedRow {
+    /// The row of a worker, which has no members of a tape where there is none.
+    fn read(row: &Value) -> Self {
+        Self {
+            tape: from_value(row["tape"].clone()).unwrap_or_default(),
+            exchanges: row["exchanges"].as_u64().unwrap_or_default(),
+            answered_by: from_value(row["answered_by"].clone()).unwrap_or_default(),
+            leaks: from_value(row["leaks"].clone()).unwrap_or_default(),
+        }
+    }
+}
+
+fn recorded_text(row: &RecordedRow, environment: &HostEnvironment) -> String {
+    let RecordedRow { tape, exchanges, answered_by, leaks } = row;
+    let Some(tape) = tape else {
+        return "belljar: not recorded, because it did not pass; --allow-failing records it all the same\n"
+            .to_owned();
+    };
+    let mut text = format!("recorded {exchanges} exchanges in {}\n", environment.shown(tape));
+    if !answered_by.is_empty() {
+        let each: Vec<String> = answered_by.iter().map(|(by, count)| format!("{count} by {by}")).collect();
+        text.push_str(&format!("answers: {}\n", visible(&each.join(", "))));
+    }
+    for TapeLeak { exchange, kind } in &leaks.found {
+        text.push_str(&format!("belljar: exchange {exchange} sent private data to the model: {kind}\n"));
+    }
+    text
+}
+
+/// Prints what became of a recording among others.
+fn print_row(
+    (verb, file): (SuiteVerb, &AbsPath),
+    job: &JobResult,
+    environment: &HostEnvironment,
+    output: &Output,
+) {
+    if verb == SuiteVerb::Refresh {
+        output.result(&refresh_text(&job.row, &environment.shown(file)));
+    }
+    let ran = job.run.as_ref().is_some_and(|run| run.error.is_none());
+    if ran && job.exit != ExitCode::Interrupted {
+        output.say(&recorded_text(&RecordedRow::read(&job.row), environment));
+    }
+}
+
+/// What changed since a tape was recorded; nothing if it could not be compared.
+pub fn refresh_text(row: &Value, shown: &str) -> String {
+    match from_value::<Vec<Changed>>(row["changed"].clone()) {
+        Err(_) => String::new(),
+        Ok(changed) if changed.is_empty() => format!("{shown}: current\n"),
+        Ok(changed) => {
+            let why: Vec<&str> = changed.iter().map(|Changed { what, .. }| what.as_str()).collect();
+            format!("{shown}: {} changed\n", visible(&why.join(", ")))
+        }
+    }
 }
 
 fn not_made(error: MakeError) -> CliError {

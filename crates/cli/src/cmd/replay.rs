@@ -1,28 +1,30 @@
+mod protocol;
 mod text;
 
 use super::agree::{AgreeOptions, Agreeing};
 use super::dotenv_options::DotenvOptions;
+use super::many::{self, ManyOptions, RepeatOption, Suite};
 use super::scenario_options::{
-    AnswerOptions, LastWord, TryOptions, among_others, failure, in_turn, patience, print_result,
-    say_interrupted, show, untracked,
+    AnswerOptions, LastWord, TryOptions, failure, patience, print_result, show, untracked,
 };
 use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible};
-use belljar_report::{Shown, render_judgement};
-use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenario};
-use belljar_runner::tape::{
-    AcrossVersions, Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest,
-    Scenarios, StaleRule, Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge,
-    rejudge_many, replay,
+use belljar_contract::{AbsPath, Digest, ExitCode, TimeSpan};
+use belljar_runner::HostEnvironment;
+use belljar_runner::suite::{
+    Consent, Keep, SuiteOutcome, SuiteVerb, Trial, TrialUse, load_scenario, selected,
 };
-use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
-use serde_json::{Value, json};
+use belljar_runner::tape::{
+    AcrossVersions, OnDrift, Pace, ReplayError, ReplayRequest, Scenarios, StaleRule, Tape,
+    check_closed_network, find_tapes, open_cassette, replay,
+};
+use serde_json::Value;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use text::{drift_text, mutation_text};
+use text::{ReplayedRow, drift_text, row_text, stale_hint};
 
 /// Replay tapes: the real agent in the sandbox, with recorded answers as the model
 ///
@@ -30,22 +32,26 @@ use text::{drift_text, mutation_text};
 /// request that the tape does not have is a drift: both values are shown, and the status is 7. With --protocol nothing runs:
 /// the recorded conversation is read and judged again, which also works for cassettes of cowork-harness. Checks that need
 /// what a recording does not have are unknown, and the status is 3. It is also 3 if the scenario, its session, a skill, a
-/// plugin, an upload, a directory or a project changed since the recording. With --protocol no run is kept: `trace` takes the
-/// tape itself.
+/// plugin, an upload, a directory or a project changed since the recording, and with --strict if the plan or the agent did.
+/// Several tapes are replayed at once. With --protocol no run is kept: `trace` takes the tape itself.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  $ belljar replay scenarios/hello.tape\n  $ belljar replay --protocol --explain scenarios\n  \
+    after_help = "Examples:\n  $ belljar replay scenarios -k hello\n  $ belljar replay --protocol --explain scenarios\n  \
     $ belljar replay --json --protocol scenarios\n"
 )]
 pub struct ReplayArgs {
     /// Tapes, or directories to search for them; with --protocol, also cassettes
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
+    #[command(flatten)]
+    many: ManyOptions,
+    #[command(flatten)]
+    repeat: RepeatOption,
     /// What to do with a request that the tape does not have
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW", conflicts_with = "protocol")]
     on_drift: Drifting,
     /// Run nothing: read the recorded conversation and judge it again
-    #[arg(long, conflicts_with_all = ["backend", "image"])]
+    #[arg(long, conflicts_with_all = ["backend", "image", "repeat"])]
     protocol: bool,
     /// Show the evidence behind each check that passed
     #[arg(long, conflicts_with = "quiet")]
@@ -53,8 +59,8 @@ pub struct ReplayArgs {
     /// Change the recording, one value at a time, and list the changes that no check notices; if any, the status is 1
     #[arg(long, requires = "protocol")]
     mutate: bool,
-    /// Require everything to match, even if the agent has another version than the recorded one
-    #[arg(long, conflicts_with_all = ["protocol", "allow_stale"])]
+    /// Require everything to be as recorded, the plan and the agent's version and program too
+    #[arg(long, conflicts_with = "allow_stale")]
     strict: bool,
     /// Judge a recording even if its scenario, session, skills, plugins or inputs changed since
     #[arg(long)]
@@ -105,6 +111,16 @@ pub enum Drifting {
     Live,
 }
 
+impl Drifting {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Continue => "continue",
+            Self::Live => "live",
+        }
+    }
+}
+
 impl Command for ReplayArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment_with(&self.dotenv)?, call.output).map(ExitCode::code)
@@ -120,6 +136,7 @@ impl Command for ReplayArgs {
 }
 
 fn run(args: &ReplayArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+    args.many.begin()?;
     let mut tapes = Vec::new();
     for path in &args.paths {
         let path = TryOptions::path(environment, path)?;
@@ -129,82 +146,119 @@ fn run(args: &ReplayArgs, environment: &HostEnvironment, output: &Output) -> Res
         }
         tapes.extend(find_tapes(&path)?);
     }
-    tapes.sort();
-    tapes.dedup();
-    let all = match args.protocol {
-        true => rejudge_all(args, environment, &tapes, output)?,
-        false => replay_all(args, environment, &tapes, output)?,
-    };
-    let exit = all.exit();
-    let InTurn { results: rows, not_started, was_interrupted } = all;
-    let passed = rows.iter().filter(|(exit, _)| *exit == ExitCode::Passed).count();
-    if output.json {
-        let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
-        let data = json!({"results": results, "passed": passed, "failed": rows.len() - passed,
-            "interrupted": was_interrupted, "not_started": not_started});
-        output.envelope(&Envelope::new("replay", exit, data));
-    } else if tapes.len() > 1 {
-        output.say(&format!("{passed} passed, {} failed\n", rows.len() - passed));
-        say_interrupted(was_interrupted, not_started, output);
+    let tapes = selected(tapes, args.many.filter.as_deref(), ("tapes", environment))?;
+    if args.many.list {
+        return Ok(many::list(SuiteVerb::Replay, &tapes, environment, output));
     }
-    Ok(exit)
-}
-
-/// Judges recordings again. One bad tape does not stop the others; alone, it is the error of the verb.
-fn rejudge_all(
-    args: &ReplayArgs,
-    environment: &HostEnvironment,
-    tapes: &[AbsPath],
-    output: &Output,
-) -> Result<InTurn<Value>, CliError> {
-    let scenarios = Scenarios::default();
-    let agreements = Agreements::new(&environment.config);
-    let how = Rejudging {
-        mutate: if args.mutate { Mutate::Yes } else { Mutate::No },
-        stale: stale_rule(args),
-        permit: &|wishes| {
-            args.agree.yes || matches!(agreements.standing(wishes), Ok(AgreementStanding::Agreed))
-        },
+    let outcome = match (tapes.as_slice(), args.protocol, args.repeat.repeat) {
+        (tapes, true, _) => protocol::rejudge_all(args, environment, tapes, output)?,
+        ([tape], false, 1) => alone(args, environment, tape, output)?,
+        (tapes, false, _) => together(args, environment, tapes, output)?,
     };
-    if let [tape] = tapes {
-        let read = rejudge(tape, environment, &scenarios, how)?;
-        let results = vec![print_rejudged(args, environment, tape, &read, output)];
-        return Ok(InTurn { results, not_started: 0, was_interrupted: false });
-    }
-    let mut results = Vec::new();
-    let left = rejudge_many(tapes, environment, &scenarios, how, &mut |path, read| {
-        let found = read.map_err(CliError::from);
-        let found = found.map(|read| print_rejudged(args, environment, path, &read, output));
-        results.push(among_others(found, environment, ("tape", path), output));
-    });
-    let left = left.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error))?;
-    Ok(InTurn { results, not_started: left.unwrap_or(0), was_interrupted: left.is_some() })
+    Ok(many::finish(SuiteVerb::Replay, &outcome, &[], output))
 }
 
 const fn stale_rule(args: &ReplayArgs) -> StaleRule {
     if args.allow_stale { StaleRule::Allowed } else { StaleRule::Unverified }
 }
 
-/// Runs tapes again, after the user has agreed to what all of their scenarios ask for.
-fn replay_all(
+const fn across(args: &ReplayArgs) -> AcrossVersions {
+    if args.strict { AcrossVersions::Strict } else { AcrossVersions::UserSide }
+}
+
+const fn used_for(args: &ReplayArgs) -> TrialUse {
+    if args.network { TrialUse::Run } else { TrialUse::RunOffline }
+}
+
+/// One tape, in this process, with everything it says.
+fn alone(
+    args: &ReplayArgs,
+    environment: &HostEnvironment,
+    path: &AbsPath,
+    output: &Output,
+) -> Result<SuiteOutcome, CliError> {
+    let (sandbox, used_for) = (args.sandbox.asked(), used_for(args));
+    let agreeing = &Agreeing { options: &args.agree, sandbox: &sandbox, used_for, environment, output };
+    let scenarios = Scenarios::within(args.timeout.map(TimeSpan::duration));
+    let (tape, trial) = open_to_run(args, agreeing, path, &scenarios)?;
+    let consent = agreeing.ask([&*trial])?;
+    many::alone(|| replay_one(args, environment, tape, (&trial, &consent), output))
+}
+
+/// Many tapes, each in a belljar of its own, after the user has agreed to what all of their scenarios ask for. A tape that
+/// cannot be used is reported by its own worker.
+fn together(
     args: &ReplayArgs,
     environment: &HostEnvironment,
     tapes: &[AbsPath],
     output: &Output,
-) -> Result<InTurn<Value>, CliError> {
-    let sandbox = args.sandbox.asked();
-    let used_for = if args.network { TrialUse::Run } else { TrialUse::RunOffline };
+) -> Result<SuiteOutcome, CliError> {
+    let (sandbox, used_for) = (args.sandbox.asked(), used_for(args));
     let agreeing = &Agreeing { options: &args.agree, sandbox: &sandbox, used_for, environment, output };
     let scenarios = Scenarios::within(args.timeout.map(TimeSpan::duration));
-    let open = |path| (path, open_to_run(args, agreeing, path, &scenarios));
-    let opened: Vec<(&AbsPath, Result<_, CliError>)> = tapes.iter().map(open).collect();
-    let found = opened.iter().filter_map(|(_, found)| found.as_ref().ok());
-    let consent = agreeing.ask(found.map(|(_, trial): &(Tape, Arc<Trial>)| &**trial))?;
-    let one = |found: Result<(Tape, Arc<Trial>), CliError>| {
-        let (tape, trial) = found?;
-        replay_one(args, environment, tape, (&trial, &consent), output)
+    let load = |path| Some((path, open_to_run(args, agreeing, path, &scenarios).ok()?.1));
+    let loaded: Vec<(&AbsPath, Arc<Trial>)> = tapes.iter().filter_map(load).collect();
+    let consent = agreeing.ask(loaded.iter().map(|(_, trial)| &**trial))?;
+    let agreed = many::agreed(&consent, loaded.iter().map(|(path, trial)| (*path, &**trial)));
+    let suite = Suite {
+        verb: SuiteVerb::Replay,
+        files: tapes,
+        times: args.repeat.repeat,
+        many: &args.many,
+        deciders: None,
+        quiet: args.quiet,
+        worker: &|tape, _questions| args.for_worker(agreed.get(tape).copied()),
+        print: &|tape, job| say(&row_text(args, job, &environment.shown(tape), output.err_style()), output),
+        environment,
+        output,
     };
-    in_turn(opened, one, "tape", environment, output)
+    suite.run()
+}
+
+impl ReplayArgs {
+    /// The options for the worker of one tape, which agrees to what the user agreed to.
+    fn for_worker(&self, agreed: Option<Digest>) -> Vec<OsString> {
+        let Self {
+            paths: _,
+            many: _,
+            repeat: _,
+            on_drift,
+            protocol: _,
+            explain: _,
+            mutate: _,
+            strict,
+            allow_stale,
+            timed,
+            answers,
+            network,
+            sandbox,
+            agree: _,
+            dotenv,
+            timeout,
+            include_untracked,
+            keep,
+            quiet: _,
+            verbose: _,
+            json: _,
+        } = self;
+        let mut out = sandbox.arguments();
+        out.extend(dotenv.arguments());
+        out.extend(["--on-drift".into(), on_drift.name().into()]);
+        let mut flag = |name: &str, value: OsString| out.extend([name.into(), value]);
+        answers.iter().for_each(|answer| flag("--answer", answer.into()));
+        timeout.iter().for_each(|time| flag("--timeout", time.to_string().into()));
+        agreed.iter().for_each(|digest| flag("--agree-to", digest.to_string().into()));
+        let flags = [
+            (strict, "--strict"),
+            (allow_stale, "--allow-stale"),
+            (timed, "--timed"),
+            (network, "--network"),
+            (include_untracked, "--include-untracked"),
+            (keep, "--keep"),
+        ];
+        out.extend(flags.into_iter().filter(|(set, _)| **set).map(|(_, flag)| OsString::from(flag)));
+        out
+    }
 }
 
 /// A tape that can be run again, and its scenario.
@@ -230,41 +284,6 @@ fn open_to_run(
     Ok((tape, trial))
 }
 
-fn print_rejudged(
-    args: &ReplayArgs,
-    environment: &HostEnvironment,
-    path: &AbsPath,
-    read: &Rejudged,
-    output: &Output,
-) -> (ExitCode, Value) {
-    let exit = read.exit();
-    if !output.json && (!args.quiet || exit != ExitCode::Passed) {
-        let style = output.err_style();
-        let shown = if args.verbose || args.explain { Shown::Everything } else { Shown::Failures };
-        let mut text = render_judgement(&read.found.judgement, shown, style);
-        if let Some(mismatch) = &read.found.mismatch {
-            text.push_str(&format!(
-                "{} observation {} is read differently\n    recorded: {}\n    present:  {}\n",
-                style.removed("x"),
-                mismatch.at,
-                visible(mismatch.recorded.as_deref().unwrap_or("nothing")),
-                visible(mismatch.present.as_deref().unwrap_or("nothing")),
-            ));
-        }
-        text.push_str(&read.mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
-        text.push_str(&match read.cassette {
-            Some(_) => cassette_hint(args, &read.changed).to_owned(),
-            None => stale_hint(args, &read.changed, &environment.shown(path)),
-        });
-        text.push_str(&format!("{}: {}\n", environment.shown(path), exit.meaning()));
-        output.say(&text);
-    }
-    if read.cassette.is_some() && !output.json && !args.quiet {
-        output.say(&format!("note: {}\n", cassette::UNSAID));
-    }
-    (exit, read.json())
-}
-
 fn replay_one(
     args: &ReplayArgs,
     environment: &HostEnvironment,
@@ -287,7 +306,7 @@ fn replay_one(
             Drifting::Live => OnDrift::Live,
         },
         pace: if args.timed { Pace::AsRecorded } else { Pace::Fast },
-        across: if args.strict { AcrossVersions::Strict } else { AcrossVersions::UserSide },
+        across: across(args),
         stale: stale_rule(args),
         answering: options.deciders.answering(environment, LastWord::NoOne)?,
         keep: if args.keep { Keep::Workspace } else { Keep::Changes },
@@ -310,30 +329,19 @@ fn replay_one(
     let exit = replayed.exit();
     if !output.json {
         if exit != ExitCode::Passed || !args.quiet {
-            output.say(&drift_text(&replayed, output.err_style()));
+            let row = ReplayedRow::of(&replayed);
+            output.say(&drift_text(&row, across(args), output.err_style()));
         }
         options.verbose |= args.explain;
         print_result(trial, &replayed.tried, &options, environment, output);
-        output.say(&stale_hint(args, &replayed.changed, &shown));
+        say(&stale_hint(args, &replayed.changed, &shown), output);
     }
     Ok((exit, replayed.json(trial)))
 }
 
-/// What to do about a recording whose files changed since.
-fn stale_hint(args: &ReplayArgs, changed: &[Changed], shown: &str) -> String {
-    match !args.allow_stale && changed.iter().any(Changed::is_of_the_test) {
-        true => format!(
-            "hint: `belljar tape refresh {shown}` records it again; --allow-stale judges it as it is\n"
-        ),
-        false => String::new(),
-    }
-}
-
-/// A cassette cannot be recorded again here.
-fn cassette_hint(args: &ReplayArgs, changed: &[Changed]) -> &'static str {
-    match !args.allow_stale && !changed.is_empty() {
-        true => "hint: --allow-stale judges the cassette by the scenario that is frozen in it\n",
-        false => "",
+fn say(text: &str, output: &Output) {
+    if !text.is_empty() {
+        output.say(text);
     }
 }
 

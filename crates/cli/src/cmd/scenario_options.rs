@@ -4,22 +4,24 @@ mod answers;
 mod output;
 
 pub use answers::{AnswerOptions, LastWord, WhenUnanswered};
-pub use output::{failure, print_result, say_interrupted, show, warn};
+pub use output::{failure, print_result, show, warn};
 
 use super::agree::AgreeOptions;
 use super::dotenv_options::DotenvOptions;
+use super::many;
 use super::start::SandboxOptions;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, ExitCode, PathUse, RunVerb, TimeSpan, Usd, visible};
+use belljar_contract::{AbsPath, Digest, ExitCode, PathUse, RunVerb, TimeSpan, Usd};
 use belljar_report::Detail;
 use belljar_runner::suite::{
-    Consent, Conversation, InTurn, Keep, LoadError, Trial, TrialRequest, Tried, Untracked, load_scenario,
-    load_script, run_in_turn, script_beside, script_model,
+    Consent, Conversation, Keep, LoadError, Trial, TrialRequest, TrialUse, Tried, Untracked, load_scenario,
+    load_script, script_beside, script_model,
 };
 use belljar_runner::tape::Taping;
 use belljar_runner::{HostEnvironment, Model, Then};
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -191,6 +193,57 @@ impl TryOptions {
     }
 }
 
+impl TryOptions {
+    /// These options for the worker of one run of a suite, which asks in a directory of its own and agrees to what the user
+    /// agreed to.
+    pub fn for_worker(&self, questions: Option<&AbsPath>, agreed: Option<Digest>) -> Vec<OsString> {
+        let Self {
+            deciders,
+            script,
+            sandbox,
+            agree: _,
+            dotenv,
+            max_cost_usd,
+            timeout,
+            include_untracked,
+            keep,
+            quiet: _,
+            verbose: _,
+            json: _,
+        } = self;
+        let mut out = deciders.for_worker(questions);
+        out.extend(sandbox.arguments());
+        out.extend(dotenv.arguments());
+        let mut flag = |name: &str, value: OsString| out.extend([name.into(), value]);
+        script.iter().for_each(|script| flag("--script", script.into()));
+        let cost = |cost: &Usd| cost.to_string().trim_start_matches('$').into();
+        max_cost_usd.iter().for_each(|usd| flag("--max-cost-usd", cost(usd)));
+        agreed.iter().for_each(|digest| flag("--agree-to", digest.to_string().into()));
+        timeout.iter().for_each(|time| flag("--timeout", time.to_string().into()));
+        out.extend(keep.then(|| "--keep".into()));
+        out.extend(include_untracked.then(|| "--include-untracked".into()));
+        out
+    }
+
+    /// Has the user agree to what all scenarios ask for; gives the digest for each that asks for something. A file that
+    /// cannot be read is reported by its own worker, which has no agreement then.
+    pub fn agree_to_all(
+        &self,
+        (files, plays): (&[AbsPath], Plays),
+        environment: &HostEnvironment,
+        output: &Output,
+    ) -> Result<BTreeMap<AbsPath, Digest>, CliError> {
+        let mut loaded: Vec<(&AbsPath, Trial)> = Vec::new();
+        for file in files {
+            loaded.extend(self.load((file, plays), environment, output)?.ok().map(|trial| (file, trial)));
+        }
+        let trials = loaded.iter().map(|(_, trial)| trial);
+        let consent = self.consent(trials, TrialUse::Run, environment, output)?;
+        // What was shown, not what the files ask for by now.
+        Ok(many::agreed(&consent, loaded.iter().map(|(file, trial)| (*file, trial))))
+    }
+}
+
 /// Takes the time of the command line in the place of the scenario's, where there is one.
 pub fn limit_time(trial: &mut Trial, time: Option<TimeSpan>) {
     if let Some(time) = time {
@@ -214,43 +267,4 @@ fn own_script(trial: &Trial, path: &AbsPath, consent: &Consent) -> Result<Model,
             CliError::new(ExitCode::Invalid, text)
         }
     })
-}
-
-/// What came of one file among others; `what` says which kind of file it is.
-pub fn among_others(
-    found: Result<(ExitCode, Value), CliError>,
-    environment: &HostEnvironment,
-    (what, path): (&str, &AbsPath),
-    output: &Output,
-) -> (ExitCode, Value) {
-    found.unwrap_or_else(|error| {
-        if !output.json {
-            output.say(&format!("{}: {}\n", environment.shown(path), visible(&error.line())));
-        }
-        (error.exit(), json!({what: path, "exit_code": error.exit().code(), "error": error.line()}))
-    })
-}
-
-/// Runs one after another, until an interrupt. One bad file does not stop the others; alone, it is the error of the verb.
-pub fn in_turn<T>(
-    opened: Vec<(&AbsPath, T)>,
-    mut one: impl FnMut(T) -> Result<(ExitCode, Value), CliError>,
-    what: &str,
-    environment: &HostEnvironment,
-    output: &Output,
-) -> Result<InTurn<Value>, CliError> {
-    let alone = opened.len() == 1;
-    let mut failed = None;
-    let all = run_in_turn(opened, |(path, item)| match one(item) {
-        Err(error) if alone => {
-            let exit = error.exit();
-            failed = Some(error);
-            (exit, Value::Null)
-        }
-        found => among_others(found, environment, (what, path), output),
-    });
-    match failed {
-        Some(error) => Err(error),
-        None => all.map_err(|error| CliError::from_chain(ExitCode::LaunchFailed, &error)),
-    }
 }

@@ -22,7 +22,7 @@ mod judge;
 mod plan;
 mod prove;
 pub mod record;
-mod replay;
+pub mod replay;
 mod run;
 mod runs;
 mod scenario;

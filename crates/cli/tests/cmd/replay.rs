@@ -1,7 +1,8 @@
 mod answers;
 mod cassette;
 mod stale;
-mod statuses;
+pub mod statuses;
+mod strict;
 
 use super::record::{SCENARIO, bash, data, main_turn, plain, recorded, scenario, script, with_agent};
 use crate::services::{KEY, serve, streamed};

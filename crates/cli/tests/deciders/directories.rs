@@ -139,14 +139,26 @@ fn a_directory_of_no_decider_is_an_error() {
     assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
 }
 
+/// Both ask before either is answered, so they run at the same time.
 #[test]
-fn several_recordings_do_not_share_a_directory() {
-    let stage = Stage::new();
-    for name in ["a", "b"] {
-        stage.write(&format!("project/{name}.yaml"), "prompt: go\n");
+fn recordings_ask_below_one_directory_at_the_same_time() {
+    require!(Bwrap, Python);
+    let stage = asking();
+    let mut follower = Follower::of(&stage);
+    let args = ["record", "--scripted", "a.yaml", "b.yaml", "-j", "2", "--decider-dir", "q"];
+    let suite = command(&stage, &args).stderr(Stdio::piped()).spawn().unwrap();
+    let mut gates = [follower.next(), follower.next()].map(|line| line["gate"].as_str().unwrap().to_owned());
+    gates.sort();
+    assert_eq!(gates, ["a-1/1", "b-2/1"]);
+    for gate in gates {
+        let left = stage.run(&["answer", "q", "--gate", &gate, "--choose", "allow"]);
+        assert_eq!(left.status.code(), Some(0), "{}", left.stderr);
     }
-    let found = stage.run(&["record", "a.yaml", "b.yaml", "--decider-dir", "q"]);
-    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
-    assert!(found.stderr.contains("several recordings"), "{}", found.stderr);
-    assert!(!stage.path("project/q").exists());
+    let found = suite.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&found.stderr);
+    assert_eq!(found.status.code(), Some(0), "{said}");
+    assert!(said.contains("answers: 1 by external"), "{said}");
+    assert!(stage.path("project/a.tape").is_dir() && stage.path("project/b.tape").is_dir(), "{said}");
+    assert_eq!(follower.next(), json!({"done": true}));
+    assert_eq!(follower.status(), Some(0));
 }

@@ -2,7 +2,7 @@
 
 use super::agent_texts;
 use super::normaliser::{Normaliser, further};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ pub(super) const DIFFERENCES_SHOWN: usize = 12;
 /// How many characters of a value are shown.
 const SHOWN: usize = 240;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriftKind {
     /// A normaliser that the tape does not use would cover it.
@@ -41,7 +41,7 @@ impl DriftKind {
 }
 
 /// A request that is not on the tape.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Drift {
     /// Its number among the requests of this run, from 0.
     pub request: u64,
@@ -50,13 +50,13 @@ pub struct Drift {
     /// The nearest recorded exchange.
     pub nearest: Option<u64>,
     pub kind: DriftKind,
-    pub covered_by: Vec<&'static str>,
+    pub covered_by: Vec<String>,
     pub differences: Vec<Difference>,
     /// How many further differences there are.
     pub more: usize,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
     /// The place, as a JSON pointer into the request.
     pub pointer: String,
@@ -70,7 +70,7 @@ pub struct Difference {
     pub call: Option<ToolCall>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     pub id: String,
     pub name: String,

@@ -6,7 +6,7 @@
 //! user's side is the same; what differs on the agent's side is listed.
 
 use super::agent_texts;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -266,7 +266,7 @@ fn quoted(text: &str) -> Option<&str> {
 }
 
 /// What another version of the agent sent otherwise, in all requests that matched.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentDifferences {
     pub tools_added: BTreeSet<String>,
     pub tools_removed: BTreeSet<String>,

@@ -19,7 +19,7 @@ use crate::gateway::{
 use belljar_contract::{BodyRef, ConversationKey, Exchange};
 use hyper::body::Bytes;
 use hyper::{Method, Response, StatusCode};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +83,7 @@ pub struct ReplaySetup {
 }
 
 /// The result of a replay.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReplayReport {
     /// Exchanges on the tape.
     pub exchanges: u64,
@@ -112,7 +112,7 @@ impl ReplayReport {
 }
 
 /// An exchange that was not requested.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unconsumed {
     pub exchange: u64,
     pub conversation: String,
@@ -393,6 +393,7 @@ impl ReplayInner {
             Matching::UserSide => crossing::describe(recorded, present, &self.setup.normalisers),
         };
         let nearest = Some(self.setup.exchanges[*at].seq);
+        let covered_by = covered_by.into_iter().map(str::to_owned).collect();
         Drift { request, conversation, nearest, kind, covered_by, differences, more }
     }
 

@@ -22,9 +22,9 @@ pub enum DiscoverError {
     /// None of the files is a scenario.
     #[error("no scenario was found")]
     NoScenario,
-    /// The paths have scenarios, and the filter leaves none of them.
-    #[error("none of {count} scenarios has `{filter}` in its name")]
-    Filtered { filter: String, count: usize },
+    /// The paths have files, and the filter leaves none of them.
+    #[error("none of {count} {files} has `{filter}` in its name")]
+    Filtered { files: &'static str, filter: String, count: usize },
 }
 
 /// The scenario files that the paths stand for, sorted, each once. A named file always counts. In a directory, files
@@ -45,16 +45,29 @@ pub fn scenario_files(
             Ok(_) => out.push(path),
         }
     }
-    out.sort();
-    out.dedup();
+    let out = selected(out, filter, ("scenarios", environment))?;
+    if out.is_empty() { Err(DiscoverError::NoScenario) } else { Ok(out) }
+}
+
+/// The files whose path, as it is shown, contains the filter; sorted, each once. `files` says what they are.
+///
+/// # Errors
+/// If the filter leaves none of them.
+pub fn selected(
+    mut all: Vec<AbsPath>,
+    filter: Option<&str>,
+    (files, environment): (&'static str, &HostEnvironment),
+) -> Result<Vec<AbsPath>, DiscoverError> {
+    all.sort();
+    all.dedup();
     if let Some(wanted) = filter {
-        let count = out.len();
-        out.retain(|path| environment.shown(path).contains(wanted));
-        if out.is_empty() && count > 0 {
-            return Err(DiscoverError::Filtered { filter: wanted.to_owned(), count });
+        let count = all.len();
+        all.retain(|path| environment.shown(path).contains(wanted));
+        if all.is_empty() && count > 0 {
+            return Err(DiscoverError::Filtered { files, filter: wanted.to_owned(), count });
         }
     }
-    if out.is_empty() { Err(DiscoverError::NoScenario) } else { Ok(out) }
+    Ok(all)
 }
 
 fn below(directory: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {

@@ -12,6 +12,7 @@ mod digests;
 mod discover;
 mod evidence;
 mod files;
+mod job;
 mod judge;
 mod judge_again;
 #[cfg(test)]
@@ -59,11 +60,12 @@ pub use deciders::{
     leave_answer,
 };
 pub(crate) use digests::{input_digests, library_digest};
-pub use discover::{DiscoverError, scenario_files, script_beside};
+pub use discover::{DiscoverError, scenario_files, script_beside, selected};
 pub use evidence::evidence;
 pub(crate) use evidence::evidence_of;
 pub use files::FilesWatch;
 pub(crate) use files::kept_of_a_file;
+pub use job::{JobResult, SuiteOutcome, SuiteVerb};
 pub use judge::Judge;
 pub(crate) use judge::Judged;
 pub use judge_again::{JudgeError, JudgedAgain, judge_again};
@@ -76,9 +78,9 @@ pub use rehearsal::{Rehearsal, RehearsalError, RehearsalRequest, Rehearsed, Rehe
 pub(crate) use requests::tests::environment as test_environment;
 pub use requests::{Consent, HostsFrom, TrialUse};
 pub use scaffold::{FromRunError, Overwrite, Scaffold, ScaffoldError, scaffold_from_run, scaffold_new};
+pub(crate) use schedule::at_once;
 pub use schedule::{
-    EndSignals, InTurn, Job, SuiteEnd, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input,
-    run_in_turn, run_suite,
+    EndSignals, Job, SuiteEnd, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite,
 };
 pub(crate) use scope::really;
 pub use scope::{Permit, Scope};

@@ -4,13 +4,13 @@
 //! A worker ends when its standard input is closed, so that none outlives this process, however it ends.
 
 use crate::session::supervise::{SuperviseError, take_signals};
-use belljar_contract::{ExitCode, ScenarioResult, SuiteResults};
 use belljar_sys::signal::Signals;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub struct SuiteRequest {
     /// The trials, in the order in which they are started.
     pub jobs: Vec<Job>,
     /// The number of concurrent trials; twice the processors if `None`.
-    pub at_once: Option<usize>,
+    pub at_once: Option<NonZero<usize>>,
     /// Whether a trial that does not pass prevents the remaining ones from starting.
     pub fail_fast: bool,
 }
@@ -79,18 +79,6 @@ pub struct SuiteEnd {
     pub interrupted: bool,
 }
 
-impl SuiteEnd {
-    /// The results of a suite that ended like this.
-    #[must_use]
-    pub fn results(self, results: Vec<ScenarioResult>) -> SuiteResults {
-        let Self { not_started, interrupted } = self;
-        let mut suite = SuiteResults::new(results);
-        suite.not_started = not_started;
-        suite.interrupted |= interrupted;
-        suite
-    }
-}
-
 /// Why a suite could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum SuiteError {
@@ -120,8 +108,7 @@ struct Worker {
 pub fn run_suite(request: &SuiteRequest, report: &mut dyn FnMut(SuiteNews)) -> Result<SuiteEnd, SuiteError> {
     let (sender, messages) = channel();
     watch_signals(&sender)?;
-    let twice = || std::thread::available_parallelism().map_or(2, std::num::NonZero::get) * 2;
-    let at_once = request.at_once.unwrap_or_else(twice).max(1);
+    let at_once = at_once(request.at_once);
     let mut waiting = request.jobs.iter().enumerate();
     let mut running: BTreeMap<usize, Worker> = BTreeMap::new();
     let mut begun = 0;
@@ -155,6 +142,12 @@ pub fn run_suite(request: &SuiteRequest, report: &mut dyn FnMut(SuiteNews)) -> R
             }
         }
     }
+}
+
+/// How many jobs run at once; twice the processors if the user does not say.
+pub(crate) fn at_once(wanted: Option<NonZero<usize>>) -> usize {
+    let twice = || thread::available_parallelism().map_or(2, NonZero::get) * 2;
+    wanted.map_or_else(twice, NonZero::get)
 }
 
 fn next(messages: &Receiver<Message>) -> Option<Message> {
@@ -253,8 +246,8 @@ fn watch_signals(sender: &Sender<Message>) -> Result<(), SuiteError> {
     Ok(())
 }
 
-/// The signals that end a command which runs trials one after another in its own process. While a trial runs, they are
-/// for that trial, which reports that it was interrupted.
+/// The signals that end a command which works in its own process. While a trial runs, they are for that trial, which
+/// reports that it was interrupted.
 #[derive(Debug)]
 pub struct EndSignals(Signals);
 
@@ -275,50 +268,6 @@ impl EndSignals {
             arrived |= signal != Signal::WINCH.as_raw();
         }
         Ok(arrived)
-    }
-}
-
-/// What came of trials that were run one after another.
-#[derive(Debug)]
-pub struct InTurn<R> {
-    /// The results of those that were started, with their exit codes.
-    pub results: Vec<(ExitCode, R)>,
-    pub not_started: usize,
-    pub was_interrupted: bool,
-}
-
-/// Runs trials one after another. After an interrupt no further one is started.
-///
-/// # Errors
-/// If signals cannot be handled.
-pub fn run_in_turn<T, R>(
-    trials: Vec<T>,
-    mut one: impl FnMut(T) -> (ExitCode, R),
-) -> Result<InTurn<R>, SuiteError> {
-    let signals = EndSignals::take()?;
-    let mut out = InTurn { results: Vec::new(), not_started: trials.len(), was_interrupted: false };
-    for trial in trials {
-        out.was_interrupted |= signals.arrived()?;
-        if out.was_interrupted {
-            break;
-        }
-        let (exit, result) = one(trial);
-        out.was_interrupted = exit == ExitCode::Interrupted;
-        out.results.push((exit, result));
-        out.not_started -= 1;
-    }
-    out.was_interrupted |= signals.arrived()?;
-    Ok(out)
-}
-
-impl<R> InTurn<R> {
-    /// The exit code of all.
-    #[must_use]
-    pub fn exit(&self) -> ExitCode {
-        match self.was_interrupted {
-            true => ExitCode::Interrupted,
-            false => ExitCode::worst(self.results.iter().map(|(exit, _)| *exit)),
-        }
     }
 }
 

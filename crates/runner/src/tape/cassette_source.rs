@@ -14,6 +14,15 @@ use serde_json::{Map, Value};
 /// The keys that say what is asked, answered and checked.
 const COMPARED: [&str; 5] = ["prompt", "answers", "assert", "expect_denied", "requires_capabilities"];
 
+/// A cassette has no digests, so what else its conversation was recorded with cannot be compared.
+pub(super) fn without_digests() -> Changed {
+    Changed::unknown(
+        ChangedCause::Files,
+        "the skills, the inputs, the plan and the agent",
+        "a cassette has no digests",
+    )
+}
+
 /// The differences between the frozen scenario and its file. A scenario that cannot be compared counts as changed.
 pub(super) fn changed(
     cassette: &Cassette,

@@ -11,6 +11,9 @@ pub struct CheckedTape {
     /// Why the conversation on it cannot be trusted.
     pub contradiction: Option<String>,
     pub changed: Vec<Changed>,
+    /// What cannot be compared, in a strict check.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_compared: Option<Vec<Changed>>,
     pub private: Vec<PrivateFinding>,
     pub values: ValueSearch,
 }
@@ -18,14 +21,15 @@ pub struct CheckedTape {
 impl CheckedTape {
     #[must_use]
     pub fn exit(&self) -> ExitCode {
-        let Self { contradiction, changed, private, values } = self;
+        let Self { contradiction, changed, not_compared, private, values } = self;
+        let unknown = not_compared.as_ref().map_or(0, Vec::len) + values.unchecked;
         let clean = changed.is_empty() && private.is_empty() && values.found.is_empty();
-        match (contradiction, clean, values.unchecked) {
+        match (contradiction, clean, unknown) {
             // What is found on a tape that contradicts itself says little.
             (Some(_), ..) => ExitCode::Unverified,
             (None, false, _) => ExitCode::Failed,
             (None, true, 0) => ExitCode::Passed,
-            // A search that did not take place has found nothing, and shows nothing.
+            // A comparison or search that did not take place has found nothing, and shows nothing.
             (None, true, _) => ExitCode::Unverified,
         }
     }

@@ -34,7 +34,7 @@ pub struct TapeFacts {
 }
 
 /// A fact that changed since a tape was recorded. It may explain a drift, but is not one itself.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Changed {
     pub cause: ChangedCause,
     pub what: String,
@@ -44,7 +44,7 @@ pub struct Changed {
 }
 
 /// What a changed fact belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangedCause {
     Scenario,
@@ -61,6 +61,12 @@ pub enum ChangedCause {
 }
 
 impl Changed {
+    /// Something of which it is not known whether it changed.
+    pub(super) fn unknown(cause: ChangedCause, what: &str, why: &str) -> Self {
+        let (what, present) = (what.to_owned(), format!("cannot be compared: {why}"));
+        Self { cause, what, recorded: String::new(), present }
+    }
+
     /// Whether the test itself is another one now: what it asks for, or what it tests. The plan and the agent are what
     /// it is run with; a replay finds out by itself whether they matter.
     #[must_use]

@@ -1,9 +1,10 @@
 //! Finds the tape of a scenario, and the scenario of a tape.
 
 use crate::environment::HostEnvironment;
-use crate::suite::Scope;
+use crate::suite::{Scope, really};
 use belljar_contract::{AbsPath, TapeHead, visible};
 use belljar_record::tape::{HEAD, SUFFIX};
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 /// The greatest depth of the search below a directory.
@@ -38,6 +39,18 @@ pub fn tape_beside(scenario: &AbsPath, directory: Option<&AbsPath>) -> AbsPath {
     let stem = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml")).unwrap_or(&name);
     let beside = || scenario.parent().unwrap_or_else(|| scenario.clone());
     directory.cloned().unwrap_or_else(beside).child(&format!("{stem}{SUFFIX}"))
+}
+
+/// Two scenarios whose tapes are the same directory, with links resolved.
+#[must_use]
+pub fn sharing_a_tape(targets: &[(AbsPath, AbsPath)]) -> Option<[&AbsPath; 2]> {
+    let mut seen: BTreeMap<AbsPath, &AbsPath> = BTreeMap::new();
+    targets.iter().find_map(|(scenario, target)| {
+        let real = target.parent().zip(target.file_name());
+        let real = real.map(|(directory, name)| really(&directory).child(&name.to_string_lossy()));
+        let first = seen.insert(real.unwrap_or_else(|| target.clone()), scenario)?;
+        Some([first, scenario])
+    })
 }
 
 /// The tapes that a path stands for: the tape itself, or those in a directory, sorted.
@@ -136,5 +149,20 @@ mod tests {
     fn a_tape_has_its_scenarios_name() {
         assert_eq!(tape_beside(&path("/a/s.yaml"), None), path("/a/s.tape"));
         assert_eq!(tape_beside(&path("/a/s.v2.yml"), Some(&path("/t"))), path("/t/s.v2.tape"));
+    }
+
+    #[test]
+    fn scenarios_that_share_a_tape_are_found_through_links_too() {
+        let place = tempfile::tempdir().unwrap();
+        let top = AbsPath::new(place.path()).unwrap();
+        std::fs::create_dir(top.child("real")).unwrap();
+        std::os::unix::fs::symlink("real", top.child("link")).unwrap();
+        let targets = |pairs: &[(&str, &str)]| -> Vec<(AbsPath, AbsPath)> {
+            pairs.iter().map(|(scenario, target)| (path(scenario), top.child(target))).collect()
+        };
+        let apart = targets(&[("/a.yaml", "real/a.tape"), ("/b.yaml", "real/b.tape")]);
+        assert_eq!(sharing_a_tape(&apart), None);
+        let shared = targets(&[("/a.yaml", "real/a.tape"), ("/b.yaml", "link/a.tape")]);
+        assert_eq!(sharing_a_tape(&shared), Some([&path("/a.yaml"), &path("/b.yaml")]));
     }
 }

@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 
+/// What they are called together.
+pub(super) const INPUTS: &str = "the uploads, directories and projects";
+
 /// Digests by places in the workspace, or why they cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Inputs(pub Result<BTreeMap<String, Digest>, String>);
@@ -61,12 +64,7 @@ pub(super) fn input_changes(head: &TapeScenario, present: &Inputs) -> Vec<Change
     let present = match &present.0 {
         Ok(present) => present,
         Err(why) => {
-            return vec![Changed {
-                cause: ChangedCause::Files,
-                what: "the uploads, directories and projects".to_owned(),
-                recorded: String::new(),
-                present: format!("cannot be compared: {why}"),
-            }];
+            return vec![Changed::unknown(ChangedCause::Files, INPUTS, why)];
         }
     };
     let names: BTreeSet<&String> = recorded.keys().chain(present.keys()).collect();

@@ -43,21 +43,21 @@ pub(crate) use consistency::read_recording;
 pub use facts::{Changed, ChangedCause, TapeFacts};
 pub(crate) use facts::{plugin_digests, skill_digests};
 pub(crate) use find::is_tape;
-pub use find::{FindError, find_tapes, finds_its_scenario, scenario_of, tape_beside};
+pub use find::{FindError, find_tapes, finds_its_scenario, scenario_of, sharing_a_tape, tape_beside};
 pub use har::har;
 pub use make::{MakeError, agent_version, make};
 pub use mutate::{Mutation, Mutations, NotCheckable, mutate};
 pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
 pub use record::{Failing, Recorded};
-pub use rejudge::{Mutate, Rejudged, Rejudging, rejudge, rejudge_many};
+pub use rejudge::{Mutate, RejudgePool, Rejudged, Rejudging, rejudge, rejudge_many};
 pub use replay::{
     ReplayError, ReplayRequest, Replayed, ReplayedAgents, Scenarios, check_closed_network, open_cassette,
     replay,
 };
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};
-pub use staleness::{as_recorded, stale};
+pub use staleness::{Compared, as_recorded, stale};
 pub(crate) use trees::{lone_file, tree};
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
@@ -91,12 +91,12 @@ pub struct ReplayModel {
     matching: Matching,
 }
 
-/// What must match if the agent is not of the recorded version.
+/// What must be as it was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AcrossVersions {
-    /// The user's side.
+    /// The test itself. On another version of the agent, only the user's side of a request has to match.
     UserSide,
-    /// Everything, as on the recorded version.
+    /// Everything: the requests as a whole on any version, the plan, and the agent's version and program.
     Strict,
 }
 

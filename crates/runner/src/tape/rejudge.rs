@@ -5,12 +5,14 @@ use super::cassette_source;
 use super::consistency::{misattributed_unless, wrongly_answered};
 use super::protocol::{self, ReadAgain};
 use super::replay::{ReplayError, Scenarios, open_cassette, sentences};
-use super::{Changed, Mutations, mutate};
+use super::staleness::strictly;
+use super::{AcrossVersions, Changed, Mutations, mutate};
 use crate::environment::HostEnvironment;
-use crate::suite::{EndSignals, SuiteError, Trial, load_scenario_alone};
+use crate::suite::{EndSignals, SuiteEnd, SuiteError, Trial, at_once, load_scenario_alone};
 use belljar_contract::{AbsPath, ExitCode, Wishes};
 use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
 use serde_json::{Value, json};
+use std::num::NonZero;
 use std::sync::Arc;
 
 /// The most conversations that are in memory at once.
@@ -29,6 +31,8 @@ pub struct Rejudging<'a> {
     pub mutate: Mutate,
     /// Whether a recording may be green although its scenario or skills changed since.
     pub stale: StaleRule,
+    /// Whether the plan and the agent must be the recorded ones as well.
+    pub across: AcrossVersions,
     /// Decides whether files beyond a suite may be read, to find out whether they changed.
     pub permit: &'a (dyn Fn(&Wishes) -> bool + Sync),
 }
@@ -61,7 +65,8 @@ pub fn rejudge(
         let cassette = open_cassette(path, environment)?;
         let trial = Arc::new(cassette::scenario(&cassette, (path, &environment.shown(path)))?);
         let found = cassette::replay(&cassette, &trial).map_err(ReplayError::CassetteProtocol)?;
-        let changed = cassette_source::changed(&cassette, (path, &trial), environment);
+        let mut changed = cassette_source::changed(&cassette, (path, &trial), environment);
+        changed.extend((how.across == AcrossVersions::Strict).then(cassette_source::without_digests));
         (trial, found, Some(cassette.format), changed)
     } else {
         // The files that the scenario names are not needed to judge it.
@@ -70,16 +75,22 @@ pub fn rejudge(
         let tape = Arc::new(tape);
         let mut found = protocol::replay(&tape, &trial)?;
         let present = scenarios.present((&trial, &tape.head), environment, how);
-        let changed = present.as_ref().map(|present| present.changed_since(&tape.head)).unwrap_or_default();
+        let mut changed =
+            present.as_ref().map(|present| present.changed_since(&tape.head)).unwrap_or_default();
         let wrong = match present.is_some_and(|present| present.is_known()) {
             // The scenario was compared already: it is not read again for each of its tapes.
             true => misattributed_unless(&changed, &trial, &found.decided),
             false => wrongly_answered(&tape, &trial, &found.decided),
         };
         judge_contradicting(&mut found.judgement, wrong);
+        if let (AcrossVersions::Strict, Some(file)) = (how.across, &trial.file) {
+            let more = strictly(file, &tape.head, environment, &|wishes| (how.permit)(wishes));
+            let more = more.into_iter().filter(|one| !changed.contains(one)).collect::<Vec<_>>();
+            changed.extend(more);
+        }
         (trial, found, None, changed)
     };
-    judge_stale(&mut found.judgement, sentences(&changed), how.stale);
+    judge_stale(&mut found.judgement, sentences(&changed, how.across), how.stale);
     if found.mismatch.is_some() {
         judge_drifted(&mut found.judgement, DriftedRun::WentOn);
     }
@@ -130,34 +141,47 @@ impl Rejudged {
     }
 }
 
-/// Judges many recordings again, on all processors; `each` receives them in their order. Returns how many were left when
-/// a signal arrived.
+/// How many recordings are judged at once.
+#[derive(Debug, Clone, Copy)]
+pub struct RejudgePool {
+    /// The number of threads; twice the processors if `None`.
+    pub at_once: Option<NonZero<usize>>,
+    /// Whether one that does not pass prevents the remaining ones from being read.
+    pub fail_fast: bool,
+}
+
+/// Judges many recordings again; `each` receives them in their order and decides with what code one ended.
 ///
 /// # Errors
 /// If signals cannot be handled.
 pub fn rejudge_many(
     paths: &[AbsPath],
-    environment: &HostEnvironment,
-    scenarios: &Scenarios,
+    (environment, scenarios): (&HostEnvironment, &Scenarios),
     how: Rejudging<'_>,
-    each: &mut dyn FnMut(&AbsPath, Result<Rejudged, ReplayError>),
-) -> Result<Option<usize>, SuiteError> {
+    pool: RejudgePool,
+    each: &mut dyn FnMut(&AbsPath, Result<Rejudged, ReplayError>) -> ExitCode,
+) -> Result<SuiteEnd, SuiteError> {
     let signals = EndSignals::take()?;
-    for (number, some) in paths.chunks(AT_ONCE).enumerate() {
-        if signals.arrived()? {
-            return Ok(Some(paths.len() - number * AT_ONCE));
+    let threads = at_once(pool.at_once).min(AT_ONCE);
+    let (mut left, mut open) = (paths, true);
+    loop {
+        let interrupted = signals.arrived()?;
+        if left.is_empty() || interrupted || !open {
+            return Ok(SuiteEnd { not_started: left.len(), interrupted });
         }
-        let read = on_all_processors(some, |path| rejudge(path, environment, scenarios, how));
-        some.iter().zip(read).for_each(|(path, read)| each(path, read));
+        let (some, rest) = left.split_at(left.len().min(if pool.fail_fast { threads } else { AT_ONCE }));
+        let read = in_threads(threads, some, |path| rejudge(path, environment, scenarios, how));
+        for (path, read) in some.iter().zip(read) {
+            open &= each(path, read) == ExitCode::Passed || !pool.fail_fast;
+        }
+        left = rest;
     }
-    Ok(signals.arrived()?.then_some(0))
 }
 
-fn on_all_processors<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+fn in_threads<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let work = &work;
     std::thread::scope(|scope| {
-        let parts = items.chunks(items.len().div_ceil(workers).max(1));
+        let parts = items.chunks(items.len().div_ceil(threads).max(1));
         let begun: Vec<_> =
             parts.map(|some| scope.spawn(move || some.iter().map(work).collect::<Vec<R>>())).collect();
         let end = |worker: std::thread::ScopedJoinHandle<'_, Vec<R>>| {

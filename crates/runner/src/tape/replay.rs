@@ -4,7 +4,7 @@ use super::cassette::Cassette;
 use super::protocol::ProtocolError;
 use super::rejudge::Rejudging;
 use super::scenario_files::ScenarioFiles;
-use super::staleness::PresentFiles;
+use super::staleness::{Compared, PresentFiles};
 use super::{
     AcrossVersions, Changed, FindError, OnDrift, Pace, ReplayModel, ReplayReport, Tape, TapeFailure, Taping,
     UnknownNormaliser, agent_version, scenario_of,
@@ -165,7 +165,7 @@ pub struct ReplayRequest<'a> {
     pub on_drift: OnDrift,
     /// How fast answers are given.
     pub pace: Pace,
-    /// What must match if the agent is not of the recorded version.
+    /// What must be as recorded.
     pub across: AcrossVersions,
     /// Whether it may be green although the recorded scenario or skills were others.
     pub stale: StaleRule,
@@ -191,7 +191,7 @@ pub struct Replayed {
 }
 
 /// The version of the agent that was recorded, and of the one that was run, as each reports itself.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ReplayedAgents {
     pub recorded: Option<String>,
     pub present: Option<String>,
@@ -272,12 +272,17 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     let mut changed = ScenarioFiles::of(trial).changed_since(&tape.head.scenario);
     let present = agent_version(&tried.run);
     changed.extend(tried.facts.changed_since(&tape.head, present.as_deref()));
+    if across == AcrossVersions::Strict {
+        let mut compared = Compared { changed, ..Compared::default() };
+        compared.strictly(&tape.head, tried.facts.program.as_ref());
+        changed = compared.all();
+    }
     let agents = ReplayedAgents { recorded: tape.head.agent.version.clone(), present };
     judge_crossing(&mut tried.judgement, &report, &agents);
     if report.crossed > 0 {
         judge_contradicting(&mut tried.judgement, instructions_unknown(&tape, trial));
     }
-    judge_stale(&mut tried.judgement, sentences(&changed), stale);
+    judge_stale(&mut tried.judgement, sentences(&changed, across), stale);
     if let Some(run) = drifted(&report, &tried.judgement, on_drift) {
         judge_drifted(&mut tried.judgement, run);
     }
@@ -285,9 +290,13 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     Ok(Replayed { tried, report, changed, agents, tape: tape.directory().clone() })
 }
 
-/// What changed in the test itself, each a sentence.
-pub(super) fn sentences(changed: &[Changed]) -> impl Iterator<Item = String> {
-    changed.iter().filter(|one| one.is_of_the_test()).map(Changed::sentence)
+/// What changed in the test itself, each a sentence; strictly, what changed at all.
+pub(super) fn sentences(changed: &[Changed], across: AcrossVersions) -> impl Iterator<Item = String> {
+    let counts = move |one: &&Changed| match across {
+        AcrossVersions::UserSide => one.is_of_the_test(),
+        AcrossVersions::Strict => true,
+    };
+    changed.iter().filter(counts).map(Changed::sentence)
 }
 
 /// Whether a replay drifted. Exchanges that were not asked for are no drift if the agent was ended before it could ask,

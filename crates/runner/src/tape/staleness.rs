@@ -1,18 +1,27 @@
 //! Finds out whether a tape still matches its scenario, skills and plan.
 
 use super::facts::{Changed, ChangedCause, TapeFacts, tree_changes};
-use super::inputs::{Inputs, input_changes};
+use super::inputs::{INPUTS, Inputs, input_changes};
 use super::scenario_files::ScenarioFiles;
 use super::trees::content;
 use crate::environment::HostEnvironment;
 use crate::suite::{
-    Consent, Conversation, Permit, Planning, StageError, Trial, TrialError, Untracked, input_digests,
-    library_digest, load_scenario, skill_places,
+    Consent, Conversation, Permit, Planning, StageError, Trial, TrialError, TrialUse, Untracked,
+    input_digests, library_digest, load_scenario, skill_places,
 };
 use belljar_contract::{AbsPath, Digest, LibraryName, SandboxChoice, TapeHead, TapeUntracked, with_causes};
 use std::collections::BTreeMap;
 
-/// The facts that changed since the tape was recorded. No agent runs.
+/// A tape, compared with what it would be recorded with now.
+#[derive(Debug, Default)]
+pub struct Compared {
+    /// The facts that changed.
+    pub changed: Vec<Changed>,
+    /// What the tape has no digest of, or what is not found here.
+    pub not_compared: Vec<Changed>,
+}
+
+/// Compares a tape with its scenario, what that names, its plan and its agent. No agent runs.
 ///
 /// # Errors
 /// If the scenario cannot be planned here.
@@ -21,26 +30,71 @@ pub fn stale(
     head: &TapeHead,
     environment: &HostEnvironment,
     consent: &Consent,
-) -> Result<Vec<Changed>, TrialError> {
+) -> Result<Compared, TrialError> {
     let sandbox = SandboxChoice::default();
     let planning = Planning { environment, sandbox: &sandbox, conversation: &Conversation::Fresh, consent };
     let (_stage, planned) = trial.planned(&planning)?;
     let facts = TapeFacts::at(&planned, &skill_places(&planned.compiled.plan), environment);
-    let mut out = ScenarioFiles::of(trial).changed_since(&head.scenario);
-    out.extend(facts.changed_since(head, None));
-    // An agent that is not installed here may be the same.
-    let program = facts.program.and_then(|path| content(path.as_path()).ok());
-    if let (Some(recorded), Some(present)) = (head.agent.program, program)
-        && recorded != present
-    {
-        out.push(Changed {
-            cause: ChangedCause::Agent,
-            what: "the agent's program".to_owned(),
-            recorded: recorded.to_string(),
-            present: present.to_string(),
-        });
-    }
+    let mut changed = ScenarioFiles::of(trial).changed_since(&head.scenario);
+    changed.extend(facts.changed_since(head, None));
+    let mut out = Compared { changed, not_compared: Vec::new() };
+    out.strictly(head, facts.program.as_ref());
     Ok(out)
+}
+
+impl Compared {
+    /// Compares what a usual comparison takes for the same where it is not known.
+    pub(super) fn strictly(&mut self, head: &TapeHead, program: Option<&AbsPath>) {
+        const SERVERS: &str = "the file that declares the MCP servers";
+        const PROGRAM: &str = "the agent's program";
+        let mut unknown = |cause, what, why| self.not_compared.push(Changed::unknown(cause, what, why));
+        if head.scenario.inputs.is_none() {
+            unknown(ChangedCause::Input, INPUTS, "the tape has no digests of them; record it again");
+        }
+        if head.scenario.keys.is_empty() {
+            unknown(ChangedCause::Servers, SERVERS, "the tape has no digest of it; record it again");
+        }
+        match (head.agent.program, program.and_then(|path| content(path.as_path()).ok())) {
+            (None, _) => {
+                unknown(ChangedCause::Agent, PROGRAM, "the tape has no digest of it; record it again")
+            }
+            (Some(_), None) => unknown(ChangedCause::Agent, PROGRAM, "no agent is found here"),
+            (Some(recorded), Some(present)) if recorded == present => {}
+            (Some(recorded), Some(present)) => self.changed.push(Changed {
+                cause: ChangedCause::Agent,
+                what: PROGRAM.to_owned(),
+                recorded: recorded.to_string(),
+                present: present.to_string(),
+            }),
+        }
+    }
+
+    /// Everything that is not known to be the same.
+    pub(super) fn all(self) -> Vec<Changed> {
+        [self.changed, self.not_compared].concat()
+    }
+}
+
+/// The same for a replay that runs nothing. What cannot be found out is not taken for unchanged.
+pub(super) fn strictly(
+    file: &AbsPath,
+    head: &TapeHead,
+    environment: &HostEnvironment,
+    permit: Permit<'_>,
+) -> Vec<Changed> {
+    let unknown = |why: &str| vec![Changed::unknown(ChangedCause::Plan, "the plan and the agent", why)];
+    let trial = match load_scenario(environment, file, permit) {
+        Ok(trial) => as_recorded(trial, head),
+        Err(error) => return unknown(&with_causes(&error)),
+    };
+    let wishes = trial.wishes(&SandboxChoice::default(), TrialUse::Inspect);
+    if !wishes.is_empty() && !permit(&wishes) {
+        return unknown("no agreement covers the files that the scenario names beyond its directory");
+    }
+    match stale(&trial, head, environment, &Consent::to(TrialUse::Inspect, vec![wishes])) {
+        Ok(compared) => compared.all(),
+        Err(error) => unknown(&with_causes(&error)),
+    }
 }
 
 /// The files of a scenario as they are now, for a replay that runs nothing.
@@ -96,12 +150,7 @@ impl PresentFiles {
                 out.extend(input_changes(&head.scenario, inputs));
                 out
             }
-            Err(why) => vec![Changed {
-                cause: ChangedCause::Files,
-                what: "the scenario's files".to_owned(),
-                recorded: String::new(),
-                present: format!("cannot be compared: {why}"),
-            }],
+            Err(why) => vec![Changed::unknown(ChangedCause::Files, "the scenario's files", why)],
         }
     }
 }

@@ -1,12 +1,62 @@
 //! The result of a replay as text.
 
-use belljar_contract::{visible, visible_lines};
-use belljar_report::Style;
-use belljar_runner::tape::{Drift, Mutation, Mutations, NotCheckable, Replayed};
+use super::{ReplayArgs, across};
+use belljar_contract::{
+    CheckResult, Conclusion, ExitCode, Judgement, Outcome, SignalWeight, visible, visible_lines,
+};
+use belljar_report::{Shown, Style, render_judgement};
+use belljar_runner::suite::JobResult;
+use belljar_runner::tape::{
+    AcrossVersions, Changed, Drift, Mutation, Mutations, NotCheckable, ReplayReport, Replayed, ReplayedAgents,
+};
+use serde_json::{Value, from_value};
+
+/// What a row says about a replay beyond the result of its run.
+pub(super) struct ReplayedRow {
+    replay: ReplayReport,
+    changed: Vec<Changed>,
+    agents: ReplayedAgents,
+}
+
+impl ReplayedRow {
+    pub(super) fn of(replayed: &Replayed) -> Self {
+        let Replayed { tried: _, report, changed, agents, .. } = replayed;
+        Self { replay: report.clone(), changed: changed.clone(), agents: agents.clone() }
+    }
+
+    /// The row of a worker.
+    fn read(row: &Value) -> Self {
+        Self {
+            replay: from_value(row["replay"].clone()).unwrap_or_default(),
+            changed: from_value(row["changed"].clone()).unwrap_or_default(),
+            agents: from_value(row["agents"].clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// What is printed about a replay among others, below its result.
+pub(super) fn row_text(args: &ReplayArgs, job: &JobResult, shown: &str, style: Style) -> String {
+    let Some(run) = job.run.as_ref().filter(|run| run.error.is_none()) else { return String::new() };
+    let row = ReplayedRow::read(&job.row);
+    let mut text = String::new();
+    let says_why = args.explain || args.verbose;
+    let passed = |check: &&CheckResult| says_why && check.outcome == Outcome::Pass;
+    // The others are part of the result above.
+    let rest = Judgement {
+        conclusion: run.conclusion.unwrap_or(Conclusion::Unverified),
+        checks: run.checks.iter().filter(passed).cloned().collect(),
+        signals: run.signals.iter().filter(|signal| signal.weight == SignalWeight::Warn).cloned().collect(),
+    };
+    text.push_str(&render_judgement(&rest, Shown::Everything, style));
+    if !row.replay.is_faithful() || row.replay.crossed > 0 || job.exit != ExitCode::Passed {
+        text.push_str(&drift_text(&row, across(args), style));
+    }
+    text + &stale_hint(args, &row.changed, shown)
+}
 
 /// The report of a replay as text.
-pub(super) fn drift_text(replayed: &Replayed, style: Style) -> String {
-    let Replayed { tried: _, report, changed, agents, .. } = replayed;
+pub(super) fn drift_text(row: &ReplayedRow, across: AcrossVersions, style: Style) -> String {
+    let ReplayedRow { replay: report, changed, agents } = row;
     let mut text = String::new();
     for (at, drift) in report.drifts.iter().enumerate() {
         // What a conversation once contains it contains for good.
@@ -38,8 +88,8 @@ pub(super) fn drift_text(replayed: &Replayed, style: Style) -> String {
         );
         text.push_str(&line);
     }
-    // Changes of the test itself are part of the judgement.
-    for changed in changed.iter().filter(|one| !one.is_of_the_test()) {
+    // Changes of the test itself are part of the judgement, and strictly all are.
+    for changed in changed.iter().filter(|one| across == AcrossVersions::UserSide && !one.is_of_the_test()) {
         if !report.is_faithful() && !changed.what.contains("version") {
             text.push_str(&format!("  {}\n", visible(&changed.sentence())));
         }
@@ -120,4 +170,20 @@ pub(super) fn mutation_text(found: &Mutations, style: Style) -> String {
         return text + "there is nothing on it that could be changed\n";
     }
     text + &format!("{} of {} changes were noticed\n", found.tried - found.unnoticed.len(), found.tried)
+}
+
+/// What to do about a recording that is not what would be recorded now.
+pub(super) fn stale_hint(args: &ReplayArgs, changed: &[Changed], shown: &str) -> String {
+    let of_the_test = changed.iter().any(Changed::is_of_the_test);
+    // What is not known to have changed is not recorded again.
+    let known = changed.iter().any(|one| !one.recorded.is_empty());
+    match (across(args), args.allow_stale) {
+        (AcrossVersions::UserSide, false) if of_the_test => format!(
+            "hint: `belljar tape refresh {shown}` records it again; --allow-stale judges it as it is\n"
+        ),
+        (AcrossVersions::Strict, _) if known => {
+            format!("hint: `belljar tape refresh {shown}` records it again\n")
+        }
+        (AcrossVersions::UserSide | AcrossVersions::Strict, _) => String::new(),
+    }
 }

@@ -89,13 +89,6 @@ pub fn warn(trial: &Trial, output: &Output) {
     }
 }
 
-/// Reports an interrupt.
-pub fn say_interrupted(was_interrupted: bool, not_started: usize, output: &Output) {
-    if was_interrupted {
-        output.say(&format!("interrupted, {not_started} not started\n"));
-    }
-}
-
 /// A scenario that did not run, with hints about this machine.
 pub fn failure(error: TrialError, environment: &HostEnvironment) -> CliError {
     let exit = error.exit();

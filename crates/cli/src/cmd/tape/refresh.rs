@@ -1,13 +1,14 @@
-use crate::cmd::record::{self, Recording};
-use crate::cmd::scenario_options::{failure, in_turn, say_interrupted};
+use crate::cmd::many::{self, ManyOptions};
+use crate::cmd::record::{self, ManyRecordings, Recording};
+use crate::cmd::scenario_options::failure;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
+use belljar_contract::{AbsPath, Digest, ExitCode};
 use belljar_runner::HostEnvironment;
-use belljar_runner::suite::{Consent, InTurn, Trial, TrialUse};
-use belljar_runner::tape::{Changed, Normaliser, Private, Tape, scenario_of, stale};
+use belljar_runner::suite::{Consent, SuiteOutcome, SuiteVerb, Trial, TrialUse, selected};
+use belljar_runner::tape::{Normaliser, Private, Tape, scenario_of, stale};
 use serde_json::{Value, json};
-use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Record again the tapes whose scenario, skills or agent changed
@@ -21,6 +22,8 @@ pub struct TapeRefreshArgs {
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
     #[command(flatten)]
+    many: ManyOptions,
+    #[command(flatten)]
     pub record: record::Source,
 }
 
@@ -29,67 +32,84 @@ pub fn run(
     environment: &HostEnvironment,
     output: &Output,
 ) -> Result<ExitCode, CliError> {
+    args.many.begin()?;
     let tapes = super::tapes(&args.paths, environment)?;
-    let opened: Vec<_> = tapes.iter().map(|path| (path, open(args, environment, path, output))).collect();
-    let trials = opened.iter().filter_map(|(_, opened)| opened.as_ref().ok().map(|(_, trial)| trial));
-    let consent = args.record.options.consent(trials, TrialUse::Run, environment, output)?;
-    let opened = opened.into_iter().map(|(path, opened)| (path, (path, opened))).collect();
-    let count = Cell::new(0_u64);
-    let one = |(path, opened): (&AbsPath, Result<_, CliError>)| {
-        let (refreshed, exit, row) = one(args, environment, (opened?, &consent), (path, output))?;
-        count.set(count.get() + u64::from(refreshed));
-        Ok((exit, row))
-    };
-    let all = in_turn(opened, one, "tape", environment, output)?;
-    let exit = all.exit();
-    let InTurn { results: rows, not_started, was_interrupted } = all;
-    if output.json {
-        let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
-        let data = json!({"results": results, "refreshed": count.get(),
-            "interrupted": was_interrupted, "not_started": not_started});
-        output.envelope(&Envelope::new("tape", exit, data));
-    } else {
-        say_interrupted(was_interrupted, not_started, output);
+    let tapes = selected(tapes, args.many.filter.as_deref(), ("tapes", environment))?;
+    if args.many.list {
+        return Ok(many::list(SuiteVerb::Refresh, &tapes, environment, output));
     }
-    Ok(exit)
+    let outcome = match tapes.as_slice() {
+        [path] => alone(args, environment, path, output)?,
+        _ => {
+            let many = &args.many;
+            let recordings =
+                ManyRecordings { verb: SuiteVerb::Refresh, files: &tapes, many, options: Vec::new() };
+            let agree = || agree(args, environment, &tapes, output);
+            args.record.together(recordings, agree, environment, output)?
+        }
+    };
+    let refreshed = outcome.jobs.iter().filter(|job| job.row["refreshed"] == true).count();
+    Ok(many::finish(SuiteVerb::Refresh, &outcome, &[("refreshed", refreshed)], output))
 }
 
-fn open(
+/// Has the user agree to what the scenarios of all tapes ask for. A tape that cannot be used is reported by its own worker.
+fn agree(
+    args: &TapeRefreshArgs,
+    environment: &HostEnvironment,
+    tapes: &[AbsPath],
+    output: &Output,
+) -> Result<BTreeMap<AbsPath, Digest>, CliError> {
+    let options = &args.record.options;
+    let mut loaded: Vec<(&AbsPath, Trial)> = Vec::new();
+    for path in tapes {
+        let found = Tape::open(path).ok();
+        let Some(file) = found.and_then(|tape| scenario_of(path, &tape.head, environment).ok()) else {
+            continue;
+        };
+        loaded.extend(args.record.load(&file, environment, output)?.ok().map(|trial| (path, trial)));
+    }
+    let trials = loaded.iter().map(|(_, trial)| trial);
+    let consent = options.consent(trials, TrialUse::Run, environment, output)?;
+    Ok(many::agreed(&consent, loaded.iter().map(|(path, trial)| (*path, trial))))
+}
+
+/// One tape, in this process, with everything it says.
+fn alone(
     args: &TapeRefreshArgs,
     environment: &HostEnvironment,
     path: &AbsPath,
     output: &Output,
-) -> Result<(Tape, Trial), CliError> {
+) -> Result<SuiteOutcome, CliError> {
     let tape = Tape::open(path)?;
     let scenario = scenario_of(path, &tape.head, environment)?;
-    Ok((tape, args.record.load(&scenario, environment, output)?))
+    let trial = args.record.load(&scenario, environment, output)??;
+    let consent = args.record.options.consent([&trial], TrialUse::Run, environment, output)?;
+    many::alone(|| one(args, environment, (&tape, &trial, &consent), (path, output)))
 }
 
 fn one(
     args: &TapeRefreshArgs,
     environment: &HostEnvironment,
-    ((tape, trial), consent): ((Tape, Trial), &Consent),
+    (tape, trial, consent): (&Tape, &Trial, &Consent),
     (path, output): (&AbsPath, &Output),
-) -> Result<(bool, ExitCode, Value), CliError> {
-    let changed =
-        stale(&trial, &tape.head, environment, consent).map_err(|error| failure(error, environment))?;
-    if changed.is_empty() {
-        if !output.json && !args.record.options.quiet {
-            output.result(&format!("{}: current\n", environment.shown(path)));
-        }
-        let row = json!({"tape": path, "refreshed": false, "changed": changed});
-        return Ok((false, ExitCode::Passed, row));
+) -> Result<(ExitCode, Value), CliError> {
+    let compared =
+        stale(trial, &tape.head, environment, consent).map_err(|error| failure(error, environment))?;
+    let changed = compared.changed;
+    let current =
+        json!({"tape": path, "refreshed": false, "changed": changed, "exit_code": ExitCode::Passed.code()});
+    if !output.json && (!changed.is_empty() || !args.record.options.quiet) {
+        output.result(&record::refresh_text(&current, &environment.shown(path)));
     }
-    if !output.json {
-        let why: Vec<&str> = changed.iter().map(|Changed { what, .. }| what.as_str()).collect();
-        output.result(&format!("{}: {} changed\n", environment.shown(path), visible(&why.join(", "))));
+    if changed.is_empty() {
+        return Ok((ExitCode::Passed, current));
     }
     let normalisers = tape.head.normalisers.iter().map(|name| Normaliser::parse(name));
     let normalisers: Vec<Normaliser> = normalisers
         .collect::<Result<_, _>>()
         .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
     let recording =
-        Recording { source: &args.record, trial: &trial, target: path, normalisers: &normalisers, consent };
+        Recording { source: &args.record, trial, target: path, normalisers: &normalisers, consent };
     let recorded = record::one(&recording, environment, output)?;
     let refreshed = recorded.tape.is_some();
     let mut row = recorded.json();
@@ -102,5 +122,5 @@ fn one(
         let fresh = Tape::open(path)?;
         super::scrub::cleaned(&fresh, &kinds)?;
     }
-    Ok((refreshed, recorded.exit(), row))
+    Ok((recorded.exit(), row))
 }

@@ -6,8 +6,8 @@ use belljar_contract::{AbsPath, Envelope, ExitCode, SandboxChoice, visible};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{Consent, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
-    CheckedTape, FindError, PrivateFinding, Tape, ValueFound, ValueSearch, as_recorded, contradiction,
-    own_names, private_findings, redacted_values, scenario_of, stale,
+    CheckedTape, Compared, FindError, PrivateFinding, Tape, ValueFound, ValueSearch, as_recorded,
+    contradiction, own_names, private_findings, redacted_values, scenario_of, stale,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ use std::sync::Arc;
 /// home directories, names of this user and machine, addresses, keys, and values that the recording redacted. Values are
 /// searched for by keyed digests, on the machine that recorded the tape; their places are printed, never the values. The
 /// status is 1 if something was found, 2 if a tape is broken, and 3 if a part is missing or could not be checked, or if its
-/// frames, its record and its exchanges with the model contradict each other.
+/// frames, its record and its exchanges with the model contradict each other. With --strict it is also 3 if the tape has no
+/// digest of an input or of the agent's program, or if the agent is not installed here.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape verify scenarios\n  \
     $ belljar tape verify --json scenarios/hello.tape\n")]
@@ -27,6 +28,9 @@ pub struct TapeVerifyArgs {
     /// Tapes, or directories to search for them
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
+    /// Do not accept a tape that cannot be compared with everything that it rests on
+    #[arg(long)]
+    strict: bool,
     #[command(flatten)]
     agree: AgreeOptions,
     /// Print one JSON object
@@ -48,7 +52,7 @@ pub fn run(
     let consent = agreeing.ask(trials)?;
     let mut rows = Vec::new();
     for (path, opened) in opened {
-        let found = opened.and_then(|opened| one(opened, environment, &consent));
+        let found = opened.and_then(|opened| one(opened, args.strict, environment, &consent));
         let (exit, row, text) = match found {
             Ok(checked) => report(&checked, &environment.shown(path)),
             Err(error) => {
@@ -95,6 +99,7 @@ fn open(path: &AbsPath, agreeing: &Agreeing<'_>) -> Result<Opened, CliError> {
 
 fn one(
     Opened { tape, trial }: Opened,
+    strict: bool,
     environment: &HostEnvironment,
     consent: &Consent,
 ) -> Result<CheckedTape, CliError> {
@@ -104,14 +109,15 @@ fn one(
         contradiction(&tape, &trial).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     let private = private_findings(&tape, &own_names(environment)).map_err(unread)?;
     let values = redacted_values(&tape, &environment.state).map_err(unread)?;
-    let changed =
+    let Compared { changed, not_compared } =
         stale(&trial, &tape.head, environment, consent).map_err(|error| failure(error, environment))?;
-    Ok(CheckedTape { contradiction, changed, private, values })
+    let not_compared = strict.then_some(not_compared);
+    Ok(CheckedTape { contradiction, changed, not_compared, private, values })
 }
 
 /// `shown` is the tape's path, to be typed.
 fn report(checked: &CheckedTape, shown: &str) -> (ExitCode, Value, String) {
-    let CheckedTape { contradiction, changed, private, values } = checked;
+    let CheckedTape { contradiction, changed, not_compared, private, values } = checked;
     let mut text = String::new();
     if let Some(why) = contradiction {
         text.push_str(&format!("  not verified: {}\n", visible(why)));
@@ -119,6 +125,9 @@ fn report(checked: &CheckedTape, shown: &str) -> (ExitCode, Value, String) {
     text.push_str(&values_text(values));
     for changed in changed {
         text.push_str(&format!("  stale: {}\n", visible(&changed.sentence())));
+    }
+    for unknown in not_compared.iter().flatten() {
+        text.push_str(&format!("  not compared: {}\n", visible(&unknown.sentence())));
     }
     private.iter().for_each(|finding| text.push_str(&private_text(finding)));
     if !changed.is_empty() {

@@ -12,15 +12,15 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const SCENARIO: &str = "prompt: go\nassert: [{transcript_contains: All done.}, {result: success}]\n";
-const WORDS: [&str; 2] = ["All done.", "I wait."];
+pub const SCENARIO: &str = "prompt: go\nassert: [{transcript_contains: All done.}, {result: success}]\n";
+pub const WORDS: [&str; 2] = ["All done.", "I wait."];
 /// It says that it waits, and does.
-const WAITS: &str = "greet(); take(); text('I wait.'); heard(); signal.pause()";
+pub const WAITS: &str = "greet(); take(); text('I wait.'); heard(); signal.pause()";
 /// As recorded, but it never ends.
-const HANGS: &str = "greet(); take(); signal.pause()";
+pub const HANGS: &str = "greet(); take(); signal.pause()";
 
 /// Recorded scenarios of an agent that does all that it should.
-fn tapes(names: &[&str]) -> Stage {
+pub fn tapes(names: &[&str]) -> Stage {
     let stage = with_agent("whole()");
     for name in names {
         stage.write(&format!("project/{name}.yaml"), SCENARIO);
@@ -92,13 +92,19 @@ fn a_record_that_cannot_be_kept_is_a_failure_of_belljar() {
     assert_eq!(found.status.code(), Some(125), "{}{}", found.stdout, found.stderr);
 }
 
-/// Starts a verb and waits until one run has begun.
-fn begun(stage: &Stage, args: &[&str], before: usize) -> Child {
+/// Starts a verb and waits until one run has begun after these.
+pub fn begun(stage: &Stage, args: &[&str], before: usize) -> Child {
+    all_begun(stage, args, before + 1)
+}
+
+/// Starts a verb and waits until there are so many runs and all of them have begun.
+pub fn all_begun(stage: &Stage, args: &[&str], runs: usize) -> Child {
     let mut run = command(stage, args);
     let run = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = run.process_group(0).spawn().unwrap();
     let began = Instant::now();
-    while !asked(stage).get(before).is_some_and(|log| log.contains("conversation_began")) {
+    let has_begun = |log: &String| log.contains("conversation_began");
+    while asked(stage).iter().filter(|log| has_begun(log)).count() < runs {
         assert!(began.elapsed() < Duration::from_secs(60), "{:?}", asked(stage));
         std::thread::yield_now();
     }
@@ -106,7 +112,7 @@ fn begun(stage: &Stage, args: &[&str], before: usize) -> Child {
 }
 
 /// The logs of all runs, the oldest first.
-fn asked(stage: &Stage) -> Vec<String> {
+pub fn asked(stage: &Stage) -> Vec<String> {
     let entries = fs::read_dir(stage.path("home/.local/state/belljar/runs")).into_iter().flatten().flatten();
     let mut runs: Vec<_> = entries.map(|entry| entry.path().join("events.jsonl")).collect();
     runs.sort_by_key(|path| {
@@ -116,7 +122,7 @@ fn asked(stage: &Stage) -> Vec<String> {
 }
 
 /// To everyone in front of the terminal; what it printed, and its status.
-fn interrupt(mut run: Child, signal: &str) -> (Option<i32>, String, String) {
+pub fn interrupt(mut run: Child, signal: &str) -> (Option<i32>, String, String) {
     let group = format!("-{}", run.id());
     assert!(Command::new("kill").args([signal, "--", &group]).status().unwrap().success());
     let (mut printed, mut said) = (String::new(), String::new());
@@ -132,7 +138,7 @@ fn an_interrupt_ends_all_replays() {
     for signal in ["-INT", "-TERM"] {
         write_agent(&stage, HANGS);
         let before = asked(&stage).len();
-        let run = begun(&stage, &["replay", "--json", "."], before);
+        let run = begun(&stage, &["replay", "--json", "-j", "1", "."], before);
         let (status, printed, said) = interrupt(run, signal);
         assert_eq!(status, Some(130), "{printed}{said}");
         assert_eq!(asked(&stage).len(), before + 1, "nothing further was started: {printed}");
@@ -159,12 +165,12 @@ fn what_was_complete_before_an_interrupt_is_judged() {
         "greet(); take()\nif 'wait here' in json.dumps(history): signal.pause()\ntext('All done.'); result(); idle()\nwhile heard() is not None: pass",
     );
     let before = asked(&stage).len();
-    let run = begun(&stage, &["replay", "."], before + 1);
+    let run = begun(&stage, &["replay", "-j", "1", "."], before + 1);
     let (status, _, said) = interrupt(run, "-INT");
     assert_eq!(status, Some(130), "{said}");
-    assert!(said.contains("a: passed") && said.contains("interrupted"), "{said}");
+    assert!(said.contains("passed a.tape") && said.contains("interrupted: 1 passed, 0 failed"), "{said}");
     assert!(said.contains("1 not started"), "{said}");
-    assert!(!said.contains("AGENT FAILED") && !said.contains("c: "), "{said}");
+    assert!(!said.contains("AGENT FAILED") && !said.contains("c.tape"), "{said}");
 }
 
 #[test]
@@ -175,7 +181,7 @@ fn an_interrupt_ends_all_recordings() {
         stage.write(&format!("project/{name}.yaml"), SCENARIO);
         stage.write(&format!("project/{name}.script.json"), says(&WORDS));
     }
-    let run = begun(&stage, &["record", "--json", "--scripted", "."], 0);
+    let run = begun(&stage, &["record", "--json", "--scripted", "-j", "1", "."], 0);
     let (status, printed, said) = interrupt(run, "-INT");
     assert_eq!(status, Some(130), "{printed}{said}");
     assert_eq!(asked(&stage).len(), 1, "nothing further was started");

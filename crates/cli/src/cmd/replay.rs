@@ -15,8 +15,7 @@ use belljar_report::{Shown, render_judgement};
 use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
     AcrossVersions, Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest,
-    Scenarios, StaleRule, Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge,
-    rejudge_many, replay,
+    Scenarios, StaleRule, Tape, cassette, find_tapes, open_cassette, rejudge, rejudge_many, replay,
 };
 use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
 use serde_json::{Value, json};
@@ -223,11 +222,7 @@ fn open_to_run(
         let trial = agreeing.load(|permit| load_scenario(environment, file, permit))??;
         Ok(Trial { untracked: untracked(args.include_untracked), ..trial })
     };
-    let (tape, trial) = scenarios.open(path, environment, load)?;
-    if !args.network {
-        check_closed_network(&trial, &args.sandbox.asked())?;
-    }
-    Ok((tape, trial))
+    scenarios.open(path, environment, load)
 }
 
 fn print_rejudged(
@@ -304,8 +299,7 @@ fn replay_one(
         | ReplayError::Normaliser(_)
         | ReplayError::NothingToRun { .. }
         | ReplayError::Interrupted
-        | ReplayError::NotRecorded { .. }
-        | ReplayError::OpenNetwork) => CliError::from(error),
+        | ReplayError::NotRecorded { .. }) => CliError::from(error),
     })?;
     let exit = replayed.exit();
     if !output.json {

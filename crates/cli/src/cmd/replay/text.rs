@@ -2,7 +2,7 @@
 
 use belljar_contract::{visible, visible_lines};
 use belljar_report::Style;
-use belljar_runner::tape::{Drift, Mutation, Mutations, NotCheckable, Replayed};
+use belljar_runner::tape::{ChangedCause, Drift, Mutation, Mutations, NotCheckable, Replayed};
 
 /// The report of a replay as text.
 pub(super) fn drift_text(replayed: &Replayed, style: Style) -> String {
@@ -40,7 +40,7 @@ pub(super) fn drift_text(replayed: &Replayed, style: Style) -> String {
     }
     // Changes of the test itself are part of the judgement.
     for changed in changed.iter().filter(|one| !one.is_of_the_test()) {
-        if !report.is_faithful() && !changed.what.contains("version") {
+        if !report.is_faithful() && changed.cause != ChangedCause::Agent {
             text.push_str(&format!("  {}\n", visible(&changed.sentence())));
         }
     }

@@ -16,11 +16,12 @@ impl Trial {
     pub(super) fn environment(&self, environment: &HostEnvironment) -> Result<HostEnvironment, TrialError> {
         let staged = self.staged_sources();
         let beside = really(&environment.directory);
+        // Nothing marks where a downloaded suite ends: a file above it may be its author's as well.
+        let around =
+            |directory: &AbsPath| self.scope.suite.is_within(directory) || self.scope.holds_real(directory);
         let of_the_suite = |path: &AbsPath| {
-            // Nothing marks where a downloaded suite ends: a file above it may be its author's as well.
-            self.scope.suite.is_within(&beside)
-                || self.scope.holds_real(&beside)
-                || self.scope.holds_real(path)
+            around(&beside)
+                || path.parent().is_some_and(|directory| around(&directory))
                 || staged.iter().any(|source| path.is_within(source))
         };
         let private = environment.private.without_beside(of_the_suite);

@@ -350,8 +350,6 @@ impl From<ReplayError> for CliError {
             }
             ReplayError::NothingToRun { .. } => Self::from_chain(ExitCode::Invalid, &error)
                 .hint("--protocol judges it without running anything"),
-            ReplayError::OpenNetwork => Self::from_chain(ExitCode::Invalid, &error)
-                .hint("--network leaves it open; --backend bwrap isolates the replay"),
             ReplayError::Trial(ref cause) => Self::from_chain(cause.exit(), &error),
             ReplayError::Interrupted => Self::from_chain(ExitCode::Interrupted, &error),
             ReplayError::NotRecorded { .. } => Self::from_chain(ExitCode::LaunchFailed, &error),

@@ -134,6 +134,34 @@ fn instructions_in_a_directory_and_white_space_are_noticed() {
 }
 
 /// A prompt, an answer, an upload and a skill's text belong to the user's side.
+/// A mention of an upload puts its text into a reminder, which another version words in its own way.
+#[test]
+fn a_tape_without_digests_of_its_uploads_is_not_green_on_another_version() {
+    require!(Agent, AgentNext, Bwrap);
+    let (recorder, replayer, _) = &pairs()[0];
+    let stage = Stage::new();
+    stage.write("project/session.yaml", "uploads: [notes.txt]\n");
+    stage.write("project/notes.txt", "Revenue is 100.\n");
+    stage.write(
+        "project/a.yaml",
+        "prompt: Read @uploads/notes.txt\nsession: session.yaml\nassert: [{result: success}]\n",
+    );
+    let turns = json!([{"answer": {"reply": {"content": [{"text": "done"}]}}}]);
+    stage.write("project/a.script.json", json!({"version": 1, "turns": turns}).to_string());
+    let found = with(&stage, recorder, &["record", "--scripted", "a.yaml"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    let replayed = || with(&stage, replayer, &["replay", "--json", "a.tape"]);
+    assert_eq!(replayed().status.code(), Some(0), "{}", replayed().stdout);
+    let head = stage.path("project/a.tape/tape.json");
+    let mut tape: TapeHead = serde_json::from_slice(&fs::read(&head).unwrap()).unwrap();
+    tape.scenario.inputs = None;
+    tape.integrity = tape.reckoned();
+    fs::write(&head, serde_json::to_string(&tape).unwrap()).unwrap();
+    let found = replayed();
+    assert_eq!(found.status.code(), Some(3), "{}", found.stdout);
+    assert!(found.stdout.contains("recording_contradicts"), "{}", found.stdout);
+}
+
 #[test]
 fn no_change_of_the_users_side_is_green_on_another_version() {
     require!(Agent, AgentNext, Bwrap);

@@ -174,6 +174,31 @@ fn a_trial_uses_the_file_of_the_working_directory_unless_the_suite_holds_it() {
     assert_eq!(holders(&stage.path("home/.local/state/belljar/runs"), TOKEN), [] as [String; 0]);
 }
 
+/// Nothing marks where a suite ends that is only a directory of what somebody else wrote.
+#[test]
+fn a_file_above_the_suite_is_not_used_unless_it_is_named() {
+    require!(Agent, Bwrap);
+    let stage = suite("nothing");
+    fs::remove_dir_all(stage.path("project/.git")).unwrap();
+    write(&stage, "project/.env", &format!("SERVER_VALUE={TOKEN}\n"));
+    stage.link("elsewhere/.env", "../project/.env");
+    let (status, out, err) = tested(&stage, "project", &["--dotenv", ".env"]);
+    assert_eq!(status, Some(0), "{out}{err}");
+    for directory in ["project", "elsewhere"] {
+        let (status, out, err) = tested(&stage, directory, &[]);
+        assert_ne!(status, Some(0), "{directory}: {out}{err}");
+        assert!(out.contains("SERVER_VALUE"), "{directory}: {out}");
+    }
+    // One whose text lies elsewhere is the suite's all the same.
+    fs::remove_file(stage.path("elsewhere/.env")).unwrap();
+    fs::rename(stage.path("project/.env"), stage.path("elsewhere/.env")).unwrap();
+    stage.link("project/.env", "../elsewhere/.env");
+    let (status, out, err) = tested(&stage, "project", &[]);
+    assert_ne!(status, Some(0), "{out}{err}");
+    let (status, out, err) = tested(&stage, "elsewhere", &[]);
+    assert_eq!(status, Some(0), "{out}{err}");
+}
+
 #[test]
 fn a_value_that_is_redacted_on_request_is_in_no_record_and_no_output() {
     require!(Agent, Bwrap);

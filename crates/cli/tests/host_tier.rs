@@ -226,6 +226,44 @@ fn checks_that_rest_on_a_sandbox_are_unknown_or_waived() {
     );
     let (status, envelope) = run_json(&stage, &args("c.yaml"));
     assert_eq!((status, outcomes(&envelope)[0]), (1, "fail"), "{envelope:#}");
+    // So does a path of the machine that is not the run's own, in a message.
+    let waiver = "{transcript_no_host_path: true}, {allow_without_isolation: [transcript_no_host_path]}";
+    for (name, said, status, outcome) in
+        [("d", "See /home/maria/.ssh/id_rsa", 1, "fail"), ("e", "See /etc/hosts", 0, "waived")]
+    {
+        scenario(&stage, name, &format!("[{waiver}]"), "true");
+        let said = script(&[json!({"text": said})]);
+        stage.write(&format!("project/{name}.script.json"), said);
+        let file = format!("{name}.yaml");
+        let (found, envelope) =
+            run_json(&stage, &["test", "--scripted", "--json", "--backend", "host", &file]);
+        assert_eq!((found, outcomes(&envelope)[0]), (status, outcome), "{envelope:#}");
+    }
+}
+
+/// A process without a sandbox can change the files that were copied, and ask the provider without the gateway.
+#[test]
+fn uploads_and_budgets_are_not_known_to_be_kept() {
+    require!(Agent);
+    let stage = user();
+    stage.write("project/notes.txt", "notes\n");
+    stage.write("project/session.yaml", "uploads: [notes.txt]\n");
+    let budgets = "{max_cost_usd: 5}, {max_tokens: 100000}, {input_unmodified: uploads/notes.txt}";
+    let waiver = "{allow_without_isolation: [max_cost_usd, max_tokens, input_unmodified]}";
+    for (name, checks, status, outcome) in [
+        ("a", budgets.to_owned(), 3, "unknown"),
+        ("b", format!("{budgets}, {waiver}"), 0, "waived"),
+        ("c", format!("{{max_tokens: 1}}, {{input_unmodified: uploads/absent.txt}}, {waiver}"), 1, "fail"),
+    ] {
+        scenario(&stage, name, &format!("[{checks}]\nsession: session.yaml"), "true");
+        let file = format!("{name}.yaml");
+        let (found, envelope) =
+            run_json(&stage, &["test", "--scripted", "--json", "--yes", "--backend", "host", &file]);
+        assert_eq!(found, status, "{envelope:#}");
+        let mut found = outcomes(&envelope);
+        found.retain(|one| *one != "pass");
+        assert!(found.len() >= 2 && found.iter().all(|one| *one == outcome), "{envelope:#}");
+    }
 }
 
 #[test]

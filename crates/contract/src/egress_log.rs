@@ -20,7 +20,7 @@ pub const EGRESS_NOT_DIALLED: &str =
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
-    /// The proxy was the only way out.
+    /// No connection could be made without the proxy.
     #[default]
     Enforced,
     /// There was no sandbox: a program could connect without the proxy, and such a connection is not in the log.

@@ -47,11 +47,14 @@ pub struct Seen {
 }
 
 /// Whether a run had a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunIsolation {
     Sealed,
     /// It ran as a process of the user, with the backend `host`.
-    Missing,
+    Missing {
+        /// Directories of this machine that are the run's own, so that their paths say nothing.
+        own: Vec<String>,
+    },
 }
 
 /// Whether evidence is complete.

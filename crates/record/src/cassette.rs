@@ -93,6 +93,8 @@ pub struct Cassette {
     pub scenario: Map<String, Value>,
     /// The file that the scenario was read from, as the recorder names it.
     pub source: Option<String>,
+    /// The tier that the run had; `None` if it does not say.
+    pub tier: Option<Value>,
     /// The frames that the agent sent.
     pub events: Vec<Value>,
     /// The frames that were sent to the agent; `None` if they were not kept.
@@ -175,6 +177,7 @@ impl Cassette {
             format: found,
             scenario,
             source: source(&value),
+            tier: member(&value, "effectiveFidelity").cloned(),
             events,
             sent,
             files: files(&value)?.filter(|files| !files.is_empty()),

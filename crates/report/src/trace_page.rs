@@ -93,7 +93,7 @@ pub struct EgressTrace {
     pub destination: String,
     /// Whether it was allowed.
     pub allowed: bool,
-    /// Whether the proxy was the only way out.
+    /// Whether no connection could be made without the proxy.
     pub enforced: bool,
     pub rule: Option<String>,
 }

@@ -148,8 +148,8 @@ impl PrivateValues {
             }
             if inside(path) {
                 out.notices.push(format!(
-                    "`{path}` is not read, because it belongs to what is tested; --dotenv reads a file that \
-                     the agent does not get"
+                    "`{path}` is not read, because it belongs to what is tested or lies above it; --dotenv FILE reads \
+                     a file that the agent does not get"
                 ));
                 return false;
             }

@@ -165,16 +165,18 @@ fn judge_part(part: &Part, run: &Run<'_>, waived: &[&'static str]) -> Finding {
     let finding = judge_check(part, run);
     let why = match run.evidence.isolation {
         RunIsolation::Sealed => return finding,
-        RunIsolation::Missing => part.key.isolation.missing(finding.outcome),
+        RunIsolation::Missing { own: _ } => part.key.isolation.missing(&finding),
     };
     let Some(why) = why else { return finding };
     let key = part.key.name;
-    if waived.contains(&key) {
-        let message = format!("waived by `allow_without_isolation`: the run had no sandbox, and {why}");
-        return Finding { outcome: Outcome::Waived, message, notes: finding.notes };
-    }
-    let message = format!("`{key}` needs a sandbox, and the run had none: {why}");
-    Finding { outcome: Outcome::Unknown, message, notes: finding.notes }
+    let (outcome, message) = match waived.contains(&key) {
+        true => (
+            Outcome::Waived,
+            format!("waived by `allow_without_isolation`: the run had no sandbox, and {why}"),
+        ),
+        false => (Outcome::Unknown, format!("`{key}` needs a sandbox, and the run had none: {why}")),
+    };
+    Finding { outcome, message, ..finding }
 }
 
 /// All parts hold, or the first that does not speaks for the item.
@@ -188,10 +190,10 @@ fn judge_item(item: &Item, run: &Run<'_>, waived: &[&'static str]) -> CheckResul
             let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
             let message = messages.join("; ");
             let notes = findings.into_iter().flat_map(|finding| finding.notes).collect();
-            Finding { outcome: Outcome::Pass, message, notes }
+            Finding { notes, ..Finding::pass(message) }
         }
     };
-    let Finding { mut outcome, mut message, notes } = finding;
+    let Finding { mut outcome, mut message, notes, rests_on: _ } = finding;
     if let Some(difference) = run.differences.first() {
         outcome = Outcome::Unknown;
         message = format!("not verified: {difference}");

@@ -14,22 +14,43 @@ pub(crate) struct Finding {
     pub outcome: Outcome,
     pub message: String,
     pub notes: Vec<EvidenceNote>,
+    pub rests_on: RestsOn,
+}
+
+/// What a finding rests on, for a run without a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RestsOn {
+    /// What its key says: see [`crate::check::Isolation`].
+    Key,
+    /// On something that was seen, which no sandbox is needed for.
+    Seen,
+    /// It is unknown for want of a sandbox alone.
+    Sandbox,
 }
 
 impl Finding {
+    fn new(outcome: Outcome, message: impl Into<String>) -> Self {
+        Self { outcome, message: message.into(), notes: Vec::new(), rests_on: RestsOn::Key }
+    }
+
+    /// The same finding, which rests on something else than its key says.
+    pub(crate) fn resting_on(self, rests_on: RestsOn) -> Self {
+        Self { rests_on, ..self }
+    }
+
     /// It holds; the notes say on what evidence.
     pub(crate) fn pass(message: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Pass, message: message.into(), notes: Vec::new() }
+        Self::new(Outcome::Pass, message)
     }
 
     /// It does not hold; the notes say on what evidence.
     pub(crate) fn fail(message: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Fail, message: message.into(), notes: Vec::new() }
+        Self::new(Outcome::Fail, message)
     }
 
     /// The evidence does not say.
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
-        Self { outcome: Outcome::Unknown, message: message.into(), notes: Vec::new() }
+        Self::new(Outcome::Unknown, message)
     }
 
     /// The same finding with an event as evidence.

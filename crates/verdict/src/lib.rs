@@ -27,7 +27,7 @@ pub use material::Material;
 pub use parse::parse_checks;
 pub use reference::{reference, schema};
 pub use refused::{REFUSED, Refused};
-pub use replay::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
+pub use replay::{DriftedRun, StaleRule, judge_as_replayed, judge_contradicting, judge_drifted, judge_stale};
 pub use signal::UNVOUCHED;
 
 #[cfg(test)]

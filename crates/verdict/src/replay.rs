@@ -2,7 +2,10 @@
 
 use crate::checks::conclude;
 use crate::signal::{AGENT, CONTRADICTING, STALE, Signals, TRANSPORT, UNANSWERED, USAGE};
-use belljar_contract::{Conclusion, Judgement, Outcome, SignalWeight};
+use belljar_contract::{Conclusion, ExitCode, Judgement, Outcome, RunVerdict, SignalWeight};
+
+/// What a check says of a run that a drift ended.
+const UNJUDGED: &str = "the drift ended the run, so this was not judged";
 
 /// Whether a recording may be green although its scenario or skills changed since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,9 +61,22 @@ pub fn judge_drifted(judgement: &mut Judgement, run: DriftedRun) {
             judgement.signals.retain(|signal| !own.contains(&signal.code.as_str()));
             for check in &mut judgement.checks {
                 check.outcome = Outcome::Unknown;
-                "the drift ended the run, so this was not judged".clone_into(&mut check.message);
+                UNJUDGED.clone_into(&mut check.message);
                 check.evidence.clear();
             }
         }
+    }
+}
+
+/// Adds to a new judgement of a replay what its verdict says about the tape: that it is stale, that it contradicts itself,
+/// that the run drifted from it. None of that is in the record of the run.
+pub fn judge_as_replayed(judgement: &mut Judgement, before: &RunVerdict) {
+    let of_the_tape =
+        before.signals.iter().filter(|signal| [STALE, CONTRADICTING].contains(&signal.code.as_str()));
+    judgement.signals.extend(of_the_tape.cloned());
+    judgement.conclusion = conclude(&judgement.checks, &judgement.signals);
+    if before.exit_code == ExitCode::Drifted.code() {
+        let ended = before.checks.iter().all(|check| check.message == UNJUDGED);
+        judge_drifted(judgement, if ended { DriftedRun::Ended } else { DriftedRun::WentOn });
     }
 }

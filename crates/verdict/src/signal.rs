@@ -238,7 +238,7 @@ impl Signals {
 fn isolation(run: &Run<'_>, out: &mut Signals) {
     match run.evidence.isolation {
         RunIsolation::Sealed => {}
-        RunIsolation::Missing => out.add(
+        RunIsolation::Missing { own: _ } => out.add(
             NOT_ISOLATED,
             "the run had no sandbox: it could reach every file and host that you can, connections that did not use the proxy \
              were not seen, and processes that left its group may still run",

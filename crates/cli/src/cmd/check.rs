@@ -5,7 +5,7 @@ use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources, Wishes, visible};
 use belljar_report::render_diagnostics;
 use belljar_runner::suite::{AgreedBy, CheckedFiles, CheckedKind, check_files};
-use belljar_runner::{Agreements, Checked, HostEnvironment, Planner};
+use belljar_runner::{Agreements, Checked, DotenvBeside, HostEnvironment, Planner};
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -41,7 +41,10 @@ impl Command for CheckArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         let exit = match self.paths.as_slice() {
             [] => manifests(&call.planner_with(&self.dotenv)?, call.output),
-            _ => files(self, &call.environment()?, call.output),
+            _ => {
+                let environment = self.dotenv.read(call.environment()?, DotenvBeside::Ignored)?;
+                files(self, &environment, call.output)
+            }
         };
         exit.map(ExitCode::code)
     }

@@ -1,10 +1,12 @@
+use super::agree::{AgreeOptions, Agreeing};
 use super::scenario_options::{AnswerOptions, LastWord, TryOptions};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, visible};
+use belljar_contract::{Envelope, ExitCode, SandboxChoice, visible};
 use belljar_runner::suite::{
-    Rehearsal, RehearsalError, RehearsalRequest, Rehearsed, RehearsedAnswer, load_scenario_alone, rehearse,
+    Rehearsal, RehearsalError, RehearsalRequest, Rehearsed, RehearsedAnswer, TrialUse, load_scenario,
+    rehearse,
 };
 use belljar_runner::{HostEnvironment, Model, Unanswered};
 use serde_json::{Map, Value, json};
@@ -38,7 +40,7 @@ pub struct DecideArgs {
     /// Input of the tool, as JSON
     #[arg(long, value_name = "JSON", requires = "tool")]
     input: Option<String>,
-    /// Use the answers of this scenario
+    /// Use the answers of this scenario and the `permission_parity` of its session
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
     #[command(flatten)]
@@ -49,6 +51,8 @@ pub struct DecideArgs {
     /// Deny tools that no rule names
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    agree: AgreeOptions,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -69,7 +73,17 @@ fn run(args: &DecideArgs, environment: &HostEnvironment, output: &Output) -> Res
     let path = |file: &PathBuf| TryOptions::path(environment, file);
     let scenario = match &args.scenario {
         None => None,
-        Some(file) => Some(load_scenario_alone(environment, &path(file)?)?),
+        Some(file) => {
+            let file = path(file)?;
+            let agreeing = Agreeing {
+                options: &args.agree,
+                sandbox: &SandboxChoice::default(),
+                used_for: TrialUse::Inspect,
+                environment,
+                output,
+            };
+            Some(agreeing.load(|permit| load_scenario(environment, &file, permit))??)
+        }
     };
     let model = match &args.script {
         None => Model::Absent,

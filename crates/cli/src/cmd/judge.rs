@@ -12,8 +12,9 @@ use std::path::PathBuf;
 /// Judge a kept run again, by its own scenario or by an edited one
 ///
 /// Nothing is run: the checks look at the record of the run. Evidence that was not kept is unknown. If a file of the run
-/// was changed after the run, it is named, every check is unknown and the status is 3. Otherwise the status is that of
-/// `test`.
+/// was changed after the run, it is named, every check is unknown and the status is 3. A replay that drifted or was stale
+/// stays so. A tape is stale if the scenario asks for another run, or its session or skills are others now. Otherwise the
+/// status is that of `test`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar judge last\n  $ belljar judge last scenarios/hello.yaml\n  $ belljar judge last --json\n"

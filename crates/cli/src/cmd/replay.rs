@@ -18,7 +18,7 @@ use belljar_runner::suite::{
 };
 use belljar_runner::tape::{
     AcrossVersions, OnDrift, Pace, ReplayError, ReplayRequest, Scenarios, StaleRule, Tape,
-    check_closed_network, find_tapes, open_cassette, replay,
+    find_tapes, open_cassette, replay,
 };
 use serde_json::Value;
 use std::ffi::OsString;
@@ -277,11 +277,7 @@ fn open_to_run(
         let trial = agreeing.load(|permit| load_scenario(environment, file, permit))??;
         Ok(Trial { untracked: untracked(args.include_untracked), ..trial })
     };
-    let (tape, trial) = scenarios.open(path, environment, load)?;
-    if !args.network {
-        check_closed_network(&trial, &args.sandbox.asked())?;
-    }
-    Ok((tape, trial))
+    scenarios.open(path, environment, load)
 }
 
 fn replay_one(
@@ -323,8 +319,7 @@ fn replay_one(
         | ReplayError::Normaliser(_)
         | ReplayError::NothingToRun { .. }
         | ReplayError::Interrupted
-        | ReplayError::NotRecorded { .. }
-        | ReplayError::OpenNetwork) => CliError::from(error),
+        | ReplayError::NotRecorded { .. }) => CliError::from(error),
     })?;
     let exit = replayed.exit();
     if !output.json {

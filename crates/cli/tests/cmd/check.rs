@@ -151,6 +151,13 @@ fn a_good_suite() {
 }
 
 #[test]
+fn a_dotenv_file_is_read_for_a_suite_as_well() {
+    let found = suite().run(&["check", ".", "--dotenv", "../absent.env"]);
+    assert_eq!(found.status.code(), Some(2), "{found:?}");
+    assert!(found.stderr.contains("cannot read") && found.stderr.contains("absent.env"), "{}", found.stderr);
+}
+
+#[test]
 fn all_faults_of_all_files_are_reported_at_once() {
     let stage = suite();
     stage.write("project/skills/hello/SKILL.md", "---\nname: hello\n---\n");

@@ -26,3 +26,26 @@ fn one_question_is_rehearsed() {
     let value = stage.json(&["decide", "--question", "Which?", "--option", "A", "--first", "--json"]);
     assert_eq!((&value["data"]["answer"], &value["data"]["by"]), (&"A".into(), &"first".into()));
 }
+
+/// What a run would do depends on the session, too.
+#[test]
+fn the_session_of_a_scenario_counts() {
+    let stage = Stage::new();
+    stage.write("project/strict.yaml", "permission_parity: strict\n");
+    stage.write("project/usual.yaml", "model: claude-sonnet-4-5\n");
+    for (session, answer) in [("strict.yaml", "deny"), ("usual.yaml", "allow"), ("(inline)", "allow")] {
+        stage.write("project/s.yaml", format!("prompt: go\nsession: {session}\n"));
+        let value = stage.json(&["decide", "--tool", "Bash", "--scenario", "s.yaml", "--json"]);
+        assert_eq!(value["data"]["answer"], answer, "{session}: {value:#}");
+    }
+    let value = stage.json(&["decide", "--tool", "Bash", "--scenario", "s.yaml", "--strict", "--json"]);
+    assert_eq!(value["data"]["answer"], "deny", "{value:#}");
+    // A session beyond the suite is read after an agreement only.
+    stage.write("home/session.yaml", "permission_parity: strict\n");
+    stage.write("project/s.yaml", "prompt: go\nsession: ~/session.yaml\n");
+    let refused = stage.run(&["decide", "--tool", "Bash", "--scenario", "s.yaml"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("session file"), "{}", refused.stderr);
+    let value = stage.json(&["decide", "--tool", "Bash", "--scenario", "s.yaml", "--yes", "--json"]);
+    assert_eq!(value["data"]["answer"], "deny", "{value:#}");
+}

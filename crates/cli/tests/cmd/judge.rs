@@ -1,4 +1,4 @@
-use super::record::files;
+use super::record::{SCENARIO, files, plain, recorded, scenario, with_agent};
 use super::runs::{stage, tested};
 use super::{tried, tried_json};
 use crate::stage::Stage;
@@ -119,4 +119,79 @@ fn what_was_not_kept_is_unknown() {
     let (live, _) = tried_json(&stage, &args);
     let (exit, data) = judged(&stage, &["last"]);
     assert_eq!((exit, &data["scenario"]), (json!(live), &json!("notes")), "{data:#}");
+}
+
+fn replayed(stage: &Stage, more: &[&str]) -> Option<i32> {
+    let args = [&["replay", "scenarios/hello.tape"], more].concat();
+    stage.finish(&mut with_agent(stage, &args)).status.code()
+}
+
+/// What a replay found out about its tape is not in the record of the run, and holds all the same.
+#[test]
+fn a_replay_that_was_not_green_is_not_green_when_it_is_judged_again() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    recorded(&stage);
+    let judged_as_it_was = |status: i32| {
+        let (exit, data) = judged(&stage, &["last"]);
+        assert_eq!((&exit, &data["before"]["exit_code"]), (&json!(status), &json!(status)), "{data:#}");
+        let summary = fs::read(Path::new(data["directory"].as_str().unwrap()).join("summary.json")).unwrap();
+        let summary: Value = serde_json::from_slice(&summary).unwrap();
+        for part in ["conclusion", "checks", "signals"] {
+            assert_eq!(data[part], summary["verdict"][part], "{part}");
+        }
+    };
+    stage.write("project/scenarios/hello.yaml", SCENARIO.replace("all done", "done"));
+    assert_eq!(replayed(&stage, &[]), Some(3));
+    judged_as_it_was(3);
+    assert_eq!(judged(&stage, &["last", "scenarios/hello.yaml"]).0, 3);
+    assert_eq!(replayed(&stage, &["--allow-stale"]), Some(0));
+    judged_as_it_was(0);
+    stage.write("project/scenarios/hello.yaml", SCENARIO);
+    stage.write("project/skills/hello/scripts/hello.sh", "echo hellp from the script\n");
+    for more in [&[][..], &["--on-drift", "continue"]] {
+        assert_eq!(replayed(&stage, more), Some(7));
+        judged_as_it_was(7);
+    }
+}
+
+/// A tape is evidence about what was recorded. Only the checks may be others.
+#[test]
+fn a_tape_whose_skill_or_session_changed_is_not_green() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    recorded(&stage);
+    let (tape, own) = ("scenarios/hello.tape", "scenarios/hello.yaml");
+    stage.write("project/scenarios/other.yaml", format!("{SCENARIO}  - tool_called: Bash\n"));
+    let (skill, session) = ("project/skills/hello/SKILL.md", "project/scenarios/session.yaml");
+    for (file, text, what) in [
+        (
+            skill,
+            "---\nname: hello\ndescription: Says hello\n---\nRun it twice\n".to_owned(),
+            "the skill `hello`",
+        ),
+        (
+            session,
+            "skills:\n  local: [../skills/hello]\nmodel: claude-sonnet-4-5\n".to_owned(),
+            "the session",
+        ),
+    ] {
+        for named in [own, "scenarios/other.yaml"] {
+            let (exit, data) = judged(&stage, &[tape, named]);
+            assert_eq!((&exit, &data["changed"]), (&json!(0), &json!([])), "{data:#}");
+        }
+        let before = fs::read(stage.path(file)).unwrap();
+        stage.write(file, text);
+        for named in [own, "scenarios/other.yaml"] {
+            let (exit, data) = judged(&stage, &[tape, named]);
+            assert_eq!(exit, 3, "{data:#}");
+            assert!(data["signals"].to_string().contains(what), "{data:#}");
+        }
+        stage.write(file, before);
+    }
+    for (from, to) in [("Say hello", "Say goodbye"), ("session: session.yaml\n", "")] {
+        stage.write("project/scenarios/other.yaml", SCENARIO.replace(from, to));
+        let (exit, data) = judged(&stage, &[tape, "scenarios/other.yaml"]);
+        assert_eq!(exit, 3, "it is not what the agent was asked: {data:#}");
+    }
 }

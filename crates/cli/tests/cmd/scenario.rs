@@ -159,6 +159,32 @@ fn a_scenario_from_a_run_passes_with_the_same_script() {
     assert!(found.stderr.contains("--force"), "{}", found.stderr);
 }
 
+/// A run for which nothing holds, or not what its scenario expected, is not made into a scenario that says so.
+#[test]
+fn a_check_that_does_not_hold_for_the_run_is_left_out_with_a_note() {
+    require!(Agent, Bwrap);
+    let stage = repository();
+    let failing = json!({"version": 1, "turns": [
+        {"answer": {"error": {"status": 400, "type": "invalid_request_error", "message": "x"}}}]});
+    stage.write("project/fails.json", failing.to_string());
+    stage.write("project/talk.json", script(&[main_turn(&json!([{"text": "Done."}]))]).to_string());
+    stage.write("project/a.yaml", "prompt: go\nexpect_denied: [evil.test]\n");
+    let made = |script: &str, status: i32| {
+        let found = tried(&stage, &["test", "--script", script, "a.yaml"]);
+        assert_eq!(found.status.code(), Some(status), "{found:?}");
+        let found = stage.run(&["scenario", "from", "last", "--out", "made.yaml", "--force"]);
+        assert_eq!(found.status.code(), Some(0), "{found:?}");
+        assert!(found.stderr.contains("`expect_denied: evil.test`"), "{}", found.stderr);
+        let checked = stage.run(&["check", "made.yaml"]);
+        assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+        (fs::read_to_string(stage.path("project/made.yaml")).unwrap(), found.stderr)
+    };
+    let (text, _) = made("talk.json", 1);
+    assert!(text.contains("assert:\n  - result: \"success\"\n"), "{text}");
+    let (text, notes) = made("fails.json", 5);
+    assert!(text.contains("assert: []\n") && notes.contains("no check holds"), "{text}{notes}");
+}
+
 #[test]
 fn a_redacted_value_is_never_written() {
     require!(Agent, Bwrap);

@@ -43,6 +43,23 @@ pub struct PermissionRequest {
     pub reason: Option<String>,
 }
 
+impl PermissionRequest {
+    /// A request of the main agent that says no more than the tool and its input.
+    #[must_use]
+    pub fn of(tool: &str, input: Map<String, Value>) -> Self {
+        Self {
+            tool: tool.to_owned(),
+            input,
+            call: None,
+            agent: None,
+            description: None,
+            suggestions: Vec::new(),
+            blocked_path: None,
+            reason: None,
+        }
+    }
+}
+
 /// One question of an `AskUserQuestion`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -24,7 +24,7 @@ pub enum ChooseError {
 }
 
 impl ChooseError {
-    /// The way out.
+    /// The remedy.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -80,7 +80,7 @@ pub enum InstallError {
 }
 
 impl InstallError {
-    /// The way out, as far as one is known.
+    /// The remedy, if one is known.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

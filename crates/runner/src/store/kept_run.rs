@@ -9,7 +9,7 @@ use crate::tape::{Tape, TapeFailure, is_tape, read_recording};
 use belljar_contract::{
     AbsPath, Completeness, Conclusion, ConversationSource, Event, Evidence, ExitCode, Harness, Lane, Logged,
     ModelEvidence, Run, RunHead, RunStatus, RunSummary, RunVerb, RunVerdict, Seen, Signal, SignalWeight,
-    TranscriptEntry, Whole,
+    TapeHead, TranscriptEntry, Whole,
 };
 use belljar_record::{ReadError, RecordChange, RunReader, is_running};
 use belljar_session::Harnesses;
@@ -34,6 +34,8 @@ pub struct KeptRun {
     /// Files that are not as they were when the run ended.
     pub changes: Vec<RecordChange>,
     pub is_running: bool,
+    /// What the tape was recorded from, if it is one.
+    pub(crate) tape: Option<TapeHead>,
     transcript: Vec<Seen>,
     /// Why the parts of a tape do not agree with each other.
     contradiction: Option<String>,
@@ -69,8 +71,18 @@ impl KeptRun {
         // One that was changed so that it cannot be read is among the changes.
         let summary = RunReader::new(directory.clone()).summary().ok().flatten();
         let (source, transcript) = conversation(&directory, &run);
-        let contradiction = None;
-        Ok(Self { directory, run, evidence, source, summary, changes, is_running, transcript, contradiction })
+        Ok(Self {
+            directory,
+            run,
+            evidence,
+            source,
+            summary,
+            changes,
+            is_running,
+            tape: None,
+            transcript,
+            contradiction: None,
+        })
     }
 
     /// A tape has no seal; it has digests of its own, and its parts are compared with each other.
@@ -86,6 +98,7 @@ impl KeptRun {
             summary: None,
             changes: Vec::new(),
             is_running: false,
+            tape: Some(tape.head.clone()),
             transcript: Vec::new(),
             contradiction,
         })

@@ -5,9 +5,10 @@ use super::Tried;
 use crate::store::journal::MODEL_LOG;
 use belljar_contract::{
     AbsPath, Completeness, Digest, Event, EventRecord, Evidence, FileSeen, FilesSeen, Lane, Logged, Metrics,
-    ModelEvidence, Run, RunIsolation, Seen, Whole, read_egress_log, read_frames, read_model_log,
+    ModelEvidence, Run, RunHead, RunIsolation, Seen, Whole, read_egress_log, read_frames, read_model_log,
 };
 use belljar_record::{ReadError, RunReader};
+use serde_json::Value;
 use std::borrow::Cow;
 
 /// The largest listing of a workspace, in bytes.
@@ -118,10 +119,21 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
         metrics,
         duration_ms,
         stopped_by,
-        isolation: if head.backend.isolates() { RunIsolation::Sealed } else { RunIsolation::Missing },
+        isolation: isolation(&head),
         claims,
         lane,
     }
+}
+
+fn isolation(head: &RunHead) -> RunIsolation {
+    if head.backend.isolates() {
+        return RunIsolation::Sealed;
+    }
+    let text = |pointer: &str| head.plan.pointer(pointer).and_then(Value::as_str);
+    // The workspace lies in the directory that was made for the run.
+    let stage = text("/workspace/source").and_then(|source| source.rsplit_once('/')).map(|(stage, _)| stage);
+    let own = [stage, text("/instance/directory"), text("/home_directory")];
+    RunIsolation::Missing { own: own.into_iter().flatten().map(str::to_owned).collect() }
 }
 
 /// The claims of the frames and what was served, if both files are unchanged.

@@ -4,11 +4,11 @@ use super::load::{LoadError, load_scenario_alone, scenario_alone};
 use super::scope::Scope;
 use crate::environment::HostEnvironment;
 use crate::store::kept_run::{KeptRun, KeptRunError};
-use crate::tape::is_tape;
+use crate::tape::{changed_besides_checks, is_tape};
 use belljar_contract::{AbsPath, Judgement, holds_redaction};
 use belljar_plan::DocumentText;
 use belljar_record::{ReadError, RunReader, SCENARIO};
-use belljar_verdict::distrust;
+use belljar_verdict::{StaleRule, distrust, judge_as_replayed, judge_stale};
 
 /// The largest scenario that is read, as for a run.
 pub(super) const LONGEST: u64 = 4 << 20;
@@ -50,7 +50,8 @@ pub struct JudgedAgain {
 }
 
 /// Judges a run by its own scenario, or by the one in a file. Evidence that was not kept is unknown, and so is everything
-/// if the record was changed.
+/// if the record was changed. A replay stays stale or drifted, and a tape is stale if the scenario in the file asks for
+/// another run.
 ///
 /// # Errors
 /// If the run or the scenario cannot be read.
@@ -65,7 +66,15 @@ pub fn judge_again(
         None => own_scenario(&directory, environment)?,
     };
     let kept = KeptRun::open(directory, environment, trial.scenario.lane)?;
-    let judgement = distrust(trial.checks.judge(&kept.evidence), &kept.doubts());
+    let mut judgement = trial.checks.judge(&kept.evidence);
+    if let Some(before) = kept.summary.as_ref().and_then(|summary| summary.verdict.as_ref()) {
+        judge_as_replayed(&mut judgement, before);
+    }
+    if let (Some(file), Some(head)) = (scenario, &kept.tape) {
+        let changed = changed_besides_checks(file, head, environment);
+        judge_stale(&mut judgement, changed, StaleRule::Unverified);
+    }
+    let judgement = distrust(judgement, &kept.doubts());
     // A scenario without a name has that of its file, which the run's own copy does not keep.
     let scenario = scenario.map_or_else(|| kept.subject(), |_| trial.scenario.name);
     Ok(JudgedAgain { judgement, scenario, kept })

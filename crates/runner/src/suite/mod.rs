@@ -99,8 +99,13 @@ impl Trial {
     /// # Errors
     /// If something that it needs is missing.
     pub fn planned(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
+        let environment = &self.environment(request.environment)?;
+        self.planned_in(&Planning { environment, ..*request })
+    }
+
+    /// The same with the environment of the trial.
+    fn planned_in(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
         let Planning { environment, sandbox, conversation, consent } = *request;
-        let environment = &self.environment(environment)?;
         // Resolved again: a link may lead elsewhere than when the user agreed.
         let wishes = self.wishes(sandbox, consent.used_for);
         if !consent.covers(&wishes) {
@@ -204,7 +209,7 @@ impl Trial {
         let environment = &self.environment(environment)?;
         let planning = Planning { environment, sandbox: &sandbox, conversation: &conversation, consent };
         unsealed::check(self.backend(&sandbox)?, &model, &taping)?;
-        let (stage, planned) = self.planned(&planning)?;
+        let (stage, planned) = self.planned_in(&planning)?;
         let plan = &planned.compiled.plan;
         let version = planned.program_found.as_ref().filter(|path| !environment.is_of_the_project(path));
         let version = version.and_then(|path| agent_version(&environment.state, path));

@@ -36,14 +36,14 @@ impl Rehearsal {
             options: labels.iter().map(option).collect(),
             multi_select,
         };
-        let request = request("AskUserQuestion", Map::new());
+        let request = PermissionRequest::of("AskUserQuestion", Map::new());
         Self(Question::Choice { request, questions: vec![asked] })
     }
 
     /// A tool that wants to run. The tool that asks the user may ask several questions at once.
     #[must_use]
     pub fn tool(name: &str, input: Map<String, Value>) -> Self {
-        let request = request(name, input);
+        let request = PermissionRequest::of(name, input);
         Self(match request.questions() {
             None => Question::Permission(request),
             Some(Ok(questions)) => Question::Choice { request, questions },
@@ -52,25 +52,12 @@ impl Rehearsal {
     }
 }
 
-fn request(tool: &str, input: Map<String, Value>) -> PermissionRequest {
-    PermissionRequest {
-        tool: tool.to_owned(),
-        input,
-        call: None,
-        agent: None,
-        description: None,
-        suggestions: Vec::new(),
-        blocked_path: None,
-        reason: None,
-    }
-}
-
 /// A question and the deciders that are asked.
 pub struct RehearsalRequest<'a> {
     pub question: Rehearsal,
-    /// The scenario whose rules are used.
+    /// The scenario whose rules are used, with its session.
     pub scenario: Option<&'a Trial>,
-    /// Whether tools that no rule names are denied.
+    /// Whether tools that no rule names are denied, whatever the session says.
     pub strict: bool,
     pub answering: Answering,
     /// The model that a deciding model is played by.
@@ -123,7 +110,11 @@ pub fn rehearse(rehearsal: RehearsalRequest<'_>) -> Result<Rehearsed, RehearsalE
     let answers = ScenarioAnswers {
         rules: scenario.map(|trial| trial.rules.as_slice()).unwrap_or_default(),
         on_unanswered: if left_to_model { Some(OnUnanswered::Fail) } else { left_to },
-        parity: if strict { PermissionParity::Strict } else { PermissionParity::Cowork },
+        parity: match scenario {
+            _ if strict => PermissionParity::Strict,
+            Some(trial) => trial.session.permission_parity,
+            None => PermissionParity::Cowork,
+        },
         name: scenario.map(|trial| trial.scenario.name.as_str()),
     };
     let Deciders { chain, outside, scenario } = answers.deciders(answering, None);

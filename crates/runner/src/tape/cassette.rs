@@ -8,9 +8,9 @@ use super::protocol::{Again, AgainEnded, Answered, ProtocolError, ReadAgain, Sai
 use crate::suite::{LoadError, Scope, Trial, scenario_alone};
 use belljar_contract::{
     AbsPath, CallId, ConversationFailure, Evidence, FileKind, FileSeen, FilesSeen, Frame, GuestEnd, Inbound,
-    Metrics, Observation, RunIsolation, Seen, Speaker, Whole, visible,
+    Metrics, Observation, RunIsolation, Seen, Whole, visible,
 };
-use belljar_plan::{DocumentText, PermissionParity};
+use belljar_plan::{DocumentText, Fidelity, PermissionParity};
 pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
 use belljar_session::decider::{Chain, Parity, Scripted};
 use belljar_session::{By, Echo, Harnesses, MachineConfig, StateEvents};
@@ -80,7 +80,7 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
         metrics: Metrics::default(),
         duration_ms: None,
         stopped_by: None,
-        isolation: RunIsolation::Sealed,
+        isolation: isolation(cassette, trial),
         claims: Vec::new(),
         lane: trial.scenario.lane,
     };
@@ -112,10 +112,27 @@ fn unpaired(cassette: &Cassette, evidence: &Evidence) -> Option<String> {
     // The agent of a conversation that failed may have been stopped before a result.
     let failed = evidence.end.as_ref().is_none_or(|end| end.failure.is_some() || end.failed_results > 0);
     let open = evidence.seen.iter().find_map(|seen| {
-        let Observation::ToolCalled { by: Speaker::Main, call, .. } = &seen.what else { return None };
+        let Observation::ToolCalled { call, .. } = &seen.what else { return None };
         (!failed && !returned.contains(call)).then_some(call)
     });
     open.map(|call| format!("the call {call} has no result"))
+}
+
+/// Whether the whole agent ran in a container or a virtual machine. At `protocol` nothing of it did, at `hostloop` its
+/// shell alone; `cowork` stands for another tier, which the cassette may name.
+fn isolation(cassette: &Cassette, trial: &Trial) -> RunIsolation {
+    let isolates =
+        |tier: &Value| [Fidelity::Container, Fidelity::Microvm].iter().any(|one| tier == one.name());
+    let is_sealed = match (trial.scenario.fidelity, &cassette.tier) {
+        (Some(Fidelity::Protocol | Fidelity::Hostloop), _) | (Some(Fidelity::Cowork), None) => false,
+        (_, Some(tier)) => isolates(tier),
+        (Some(Fidelity::Container | Fidelity::Microvm) | None, None) => true,
+    };
+    match is_sealed {
+        true => RunIsolation::Sealed,
+        // The directories of the run are not known: any path may be its own.
+        false => RunIsolation::Missing { own: vec!["/".to_owned()] },
+    }
 }
 
 /// The id of the handshake, if it was answered.

@@ -51,12 +51,10 @@ pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
 pub use record::{Failing, Recorded};
 pub use rejudge::{Mutate, RejudgePool, Rejudged, Rejudging, rejudge, rejudge_many};
-pub use replay::{
-    ReplayError, ReplayRequest, Replayed, ReplayedAgents, Scenarios, check_closed_network, open_cassette,
-    replay,
-};
+pub use replay::{ReplayError, ReplayRequest, Replayed, ReplayedAgents, Scenarios, open_cassette, replay};
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};
+pub(crate) use staleness::changed_besides_checks;
 pub use staleness::{Compared, as_recorded, stale};
 pub(crate) use trees::{lone_file, tree};
 pub(crate) use values::digests_of;

@@ -75,9 +75,8 @@ pub fn rejudge(
         let tape = Arc::new(tape);
         let mut found = protocol::replay(&tape, &trial)?;
         let present = scenarios.present((&trial, &tape.head), environment, how);
-        let mut changed =
-            present.as_ref().map(|present| present.changed_since(&tape.head)).unwrap_or_default();
-        let wrong = match present.is_some_and(|present| present.is_known()) {
+        let mut changed = present.changed_since(&tape.head);
+        let wrong = match present.is_known() {
             // The scenario was compared already: it is not read again for each of its tapes.
             true => misattributed_unless(&changed, &trial, &found.decided),
             false => wrongly_answered(&tape, &trial, &found.decided),

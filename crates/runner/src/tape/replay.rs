@@ -13,7 +13,7 @@ use crate::environment::HostEnvironment;
 use crate::launch::Model;
 use crate::session::conversation::Then;
 use crate::suite::{
-    Answering, Consent, Conversation, Fidelity, Keep, LoadError, Trial, TrialError, TrialRequest, Tried,
+    Answering, Consent, Conversation, Keep, LoadError, NamedFiles, Trial, TrialError, TrialRequest, Tried,
 };
 use belljar_contract::{
     AbsPath, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice, TapeHead, TapeUntracked,
@@ -63,9 +63,6 @@ pub enum ReplayError {
         /// The cassette, as the user would write it.
         name: String,
     },
-    /// The scenario runs without isolation, but the replay must not use the network.
-    #[error("`fidelity: protocol` runs without isolation, so that a replay cannot block the network")]
-    OpenNetwork,
     /// A signal ended the run before it was complete.
     #[error("interrupted")]
     Interrupted,
@@ -112,16 +109,19 @@ impl Scenarios {
         (trial, head): (&Trial, &TapeHead),
         environment: &HostEnvironment,
         how: Rejudging<'_>,
-    ) -> Option<Arc<PresentFiles>> {
-        let key = (trial.file.clone()?, head.scenario.untracked);
+    ) -> Arc<PresentFiles> {
+        let Some(file) = trial.file.clone() else {
+            return Arc::new(PresentFiles::unknown("the scenario has no file"));
+        };
+        let key = (file, head.scenario.untracked);
         let known = || self.present.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known().get(&key) {
-            return Some(Arc::clone(known));
+            return Arc::clone(known);
         }
         // Without the lock, so that the other processors go on.
         let read = Arc::new(PresentFiles::read((&key.0, key.1), environment, &|wishes| (how.permit)(wishes)));
         known().insert(key, Arc::clone(&read));
-        Some(read)
+        read
     }
 
     /// Opens a tape and loads its scenario.
@@ -138,17 +138,6 @@ impl Scenarios {
         let scenario = scenario_of(path, &tape.head, environment).map_err(ReplayError::from)?;
         let trial = self.load(scenario, load)?;
         Ok((tape, trial))
-    }
-}
-
-/// Whether a replay may run without isolation.
-///
-/// # Errors
-/// If the scenario runs without isolation and the network must stay blocked.
-pub fn check_closed_network(trial: &Trial, sandbox: &SandboxChoice) -> Result<(), ReplayError> {
-    match sandbox.backend.is_none() && trial.scenario.fidelity == Some(Fidelity::Protocol) {
-        true => Err(ReplayError::OpenNetwork),
-        false => Ok(()),
     }
 }
 
@@ -206,12 +195,15 @@ impl ReplayedAgents {
     }
 }
 
-/// Why it is not known whether the instructions in connected directories are the recorded ones. They reach the model in
-/// reminders, which are not compared on another version, and older tapes have no digests of the directories.
-fn instructions_unknown(tape: &Tape, trial: &Trial) -> Option<String> {
-    let has_none = trial.found.directories.is_empty() && trial.found.projects.is_empty();
+/// Why it is not known whether the session's files are the recorded ones. The instructions in a directory and an upload
+/// that is mentioned reach the model in reminders, which are not compared on another version, and older tapes have no
+/// digests of these files.
+fn inputs_unknown(tape: &Tape, trial: &Trial) -> Option<String> {
+    let NamedFiles { directories, projects, uploads, skills: _, plugins: _, servers: _ } = &trial.found;
+    let has_none = directories.is_empty() && projects.is_empty() && uploads.is_empty();
     (!has_none && tape.head.scenario.inputs.is_none()).then(|| {
-        "the tape has no digests of the session's directories, which another version of the agent needs; record it again"
+        "the tape has no digests of the session's uploads, directories and projects, which another version of the agent \
+         needs; record it again"
             .to_owned()
     })
 }
@@ -280,7 +272,7 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     let agents = ReplayedAgents { recorded: tape.head.agent.version.clone(), present };
     judge_crossing(&mut tried.judgement, &report, &agents);
     if report.crossed > 0 {
-        judge_contradicting(&mut tried.judgement, instructions_unknown(&tape, trial));
+        judge_contradicting(&mut tried.judgement, inputs_unknown(&tape, trial));
     }
     judge_stale(&mut tried.judgement, sentences(&changed, across), stale);
     if let Some(run) = drifted(&report, &tried.judgement, on_drift) {

@@ -4,11 +4,12 @@ use super::facts::{Changed, ChangedCause};
 use super::trees::content;
 use crate::suite::Trial;
 use belljar_contract::{AbsPath, Digest, PathUse, TapeScenario, canonical_json};
-use belljar_plan::{DocumentText, SessionReference, parse_document};
+use belljar_plan::{DocumentText, parse_document};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Digests of the scenario, its session and its declaration of servers. `None` for a file that is absent or unreadable.
+/// Digests of the scenario, its session and its declaration of servers. `None` for a file that is absent or unreadable, and
+/// for the session and the servers of a trial that was loaded without them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ScenarioFiles {
     pub text: Option<Digest>,
@@ -22,12 +23,16 @@ impl ScenarioFiles {
         let Some(file) = &trial.file else { return Self::default() };
         let digest = |path: &AbsPath| content(path.as_path()).ok();
         let bytes = std::fs::read(file).ok();
-        let servers = trial.named.iter().find(|(used_as, _)| *used_as == PathUse::McpConfig);
+        // Wherever it lies: it was read when the trial was loaded.
+        let named = |wanted: PathUse| {
+            let found = trial.named.iter().find(|(used_as, _)| *used_as == wanted);
+            found.and_then(|(_, path)| digest(path))
+        };
         Self {
             text: bytes.as_deref().map(Digest::of),
             keys: bytes.map(keys).unwrap_or_default(),
-            session: session_file(trial, file).as_ref().and_then(digest),
-            servers: servers.and_then(|(_, path)| digest(path)),
+            session: named(PathUse::Session),
+            servers: named(PathUse::McpConfig),
         }
     }
 
@@ -68,14 +73,4 @@ fn keys(bytes: Vec<u8>) -> BTreeMap<String, Digest> {
         return BTreeMap::new();
     };
     members.into_iter().map(|(key, value)| (key, Digest::of(canonical_json(&value).as_bytes()))).collect()
-}
-
-/// The file of the scenario's session. One below `~` belongs to the user, not to the scenario.
-fn session_file(trial: &Trial, file: &AbsPath) -> Option<AbsPath> {
-    let beside = file.parent().unwrap_or_else(|| file.clone());
-    let found = match &trial.scenario.session {
-        SessionReference::Inline => None,
-        SessionReference::File(written) => written.resolve(&beside, &beside).ok(),
-    };
-    found.filter(|path| path.as_path().is_file())
 }

@@ -1,15 +1,21 @@
 //! Finds out whether a tape still matches its scenario, skills and plan.
 
+use super::AcrossVersions;
 use super::facts::{Changed, ChangedCause, TapeFacts, tree_changes};
 use super::inputs::{INPUTS, Inputs, input_changes};
+
+use super::replay::sentences;
 use super::scenario_files::ScenarioFiles;
 use super::trees::content;
 use crate::environment::HostEnvironment;
+use crate::plan::agreements::Agreements;
 use crate::suite::{
-    Consent, Conversation, Permit, Planning, StageError, Trial, TrialError, TrialUse, Untracked,
+    AgreedBy, Consent, Conversation, Permit, Planning, StageError, Trial, TrialError, TrialUse, Untracked,
     input_digests, library_digest, load_scenario, skill_places,
 };
-use belljar_contract::{AbsPath, Digest, LibraryName, SandboxChoice, TapeHead, TapeUntracked, with_causes};
+use belljar_contract::{
+    AbsPath, Digest, LibraryName, SandboxChoice, TapeHead, TapeUntracked, Wishes, with_causes,
+};
 use std::collections::BTreeMap;
 
 /// A tape, compared with what it would be recorded with now.
@@ -97,6 +103,31 @@ pub(super) fn strictly(
     }
 }
 
+/// The keys of a scenario that a recording can be judged by although they changed: they ask for nothing else of the run.
+const CHECKS: [&str; 3] = ["name", "assert", "expect_denied"];
+
+/// How the scenario in a file asks for another run than the one on a tape, a sentence each. Files beyond its suite are read
+/// if the user agreed to that before.
+pub(crate) fn changed_besides_checks(
+    file: &AbsPath,
+    head: &TapeHead,
+    environment: &HostEnvironment,
+) -> Vec<String> {
+    let agreements = Agreements::new(&environment.config);
+    let permit = |wishes: &Wishes| AgreedBy::Agreements.permits(wishes, &agreements);
+    let present = PresentFiles::read((file, head.scenario.untracked), environment, &permit);
+    let mut recorded = head.clone();
+    if let (Ok(present), false) = (&present.0, recorded.scenario.keys.is_empty()) {
+        for key in CHECKS {
+            match present.scenario.keys.get(key) {
+                Some(digest) => drop(recorded.scenario.keys.insert(key.to_owned(), *digest)),
+                None => drop(recorded.scenario.keys.remove(key)),
+            }
+        }
+    }
+    sentences(&present.changed_since(&recorded), AcrossVersions::UserSide).collect()
+}
+
 /// The files of a scenario as they are now, for a replay that runs nothing.
 pub(super) struct PresentFiles(Result<Present, String>);
 
@@ -134,6 +165,11 @@ impl PresentFiles {
             Present::of(&trial, environment).map_err(|error| with_causes(&error))
         };
         Self(read.and_then(present))
+    }
+
+    /// Files that cannot be compared, for this reason.
+    pub(super) fn unknown(why: &str) -> Self {
+        Self(Err(why.to_owned()))
     }
 
     /// Whether all of them could be read.

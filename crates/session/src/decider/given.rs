@@ -75,7 +75,7 @@ pub fn given_answers_by<'a>(
     out
 }
 
-/// Tells labels from free text: the record joins several labels with a comma.
+/// Distinguishes labels from free text: the record joins several labels with a comma.
 fn choice(asked: &AskedQuestion, chosen: &str) -> Given {
     let mut labels = Vec::new();
     let mut rest = chosen;
@@ -199,22 +199,9 @@ mod tests {
             let [option] = given.options.as_slice() else { panic!("{given:?}") };
             let rule = parse_answer_flag(&unquoted(option)).unwrap();
             let chain = Chain::default().then(Scripted::default().with(vec![rule], By::CommandLine));
-            let request = request("AskUserQuestion");
+            let request = PermissionRequest::of("AskUserQuestion", serde_json::Map::new());
             let answer = chain.decide(&Question::Choice { request, questions: vec![asked] }).unwrap();
             assert_eq!(answer.value.chosen(), [chosen], "{option}");
-        }
-    }
-
-    fn request(tool: &str) -> PermissionRequest {
-        PermissionRequest {
-            tool: tool.to_owned(),
-            input: serde_json::Map::new(),
-            call: None,
-            agent: None,
-            description: None,
-            suggestions: Vec::new(),
-            blocked_path: None,
-            reason: None,
         }
     }
 

@@ -11,12 +11,12 @@ pub(super) const KEYS: &[Key] = &[Cost::KEY, Tokens::KEY, Turns::KEY, Memory::KE
 check! {
     /// The run cost at most so many US dollars, as the gateway counted. For a script or a replay: what the usage that the
     /// answers report would cost.
-    Cost(Budgets, "max_cost_usd", NotNeeded): Decimal
+    Cost(Budgets, "max_cost_usd", ForPass("a program can reach the provider without the gateway")): Decimal
 }
 check! {
     /// The model read and wrote at most so many tokens, as its answers report, also those of a script or a tape; tokens of
     /// its cache do not count.
-    Tokens(Budgets, "max_tokens", NotNeeded): Count
+    Tokens(Budgets, "max_tokens", ForPass("a program can reach the provider without the gateway")): Count
 }
 check! {
     /// The model took at most so many steps, in all turns together. Needs the whole conversation.

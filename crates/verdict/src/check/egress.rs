@@ -1,7 +1,7 @@
 //! Hosts that were reached or refused, as the egress log has them.
 
 use super::{Check, Key, check};
-use crate::finding::Finding;
+use crate::finding::{Finding, RestsOn};
 use crate::run::Run;
 use crate::value::HostMatch;
 use belljar_contract::{
@@ -26,17 +26,39 @@ check! {
     Allowed(Egress, "egress_allowed", ForFail("a connection that did not use the proxy is not seen")): HostMatch
 }
 
+/// Why the rows of a log are not all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gap {
+    /// The run had no sandbox.
+    Unenforced,
+    Truncated,
+}
+
+impl Gap {
+    const fn describe(self) -> &'static str {
+        match self {
+            Self::Unenforced => "connections that did not use the proxy are not in the log",
+            Self::Truncated => "the egress log stops before its end",
+        }
+    }
+
+    const fn rests_on(self) -> RestsOn {
+        match self {
+            Self::Unenforced => RestsOn::Sandbox,
+            Self::Truncated => RestsOn::Key,
+        }
+    }
+}
+
 /// The rows of a log that can be relied on, and whether they are all.
-fn rows<'a>(run: &Run<'a>) -> Result<(&'a [EgressRow], Result<(), &'static str>), Finding> {
+fn rows<'a>(run: &Run<'a>) -> Result<(&'a [EgressRow], Result<(), Gap>), Finding> {
     let Some(log) = &run.evidence.egress else {
         return Err(Finding::unknown("no egress log was kept"));
     };
     match &log.state {
         EgressLogState::Complete => Ok((&log.rows, Ok(()))),
-        EgressLogState::Unenforced => {
-            Ok((&log.rows, Err("connections that did not use the proxy are not in the log")))
-        }
-        EgressLogState::Truncated => Ok((&log.rows, Err("the egress log stops before its end"))),
+        EgressLogState::Unenforced => Ok((&log.rows, Err(Gap::Unenforced))),
+        EgressLogState::Truncated => Ok((&log.rows, Err(Gap::Truncated))),
         EgressLogState::Absent => Err(Finding::unknown("no egress log was kept")),
         EgressLogState::Edited { line, fault: _ } => {
             Err(Finding::unknown(format!("the egress log was changed at line {line}")))
@@ -105,16 +127,26 @@ fn by_policy(decision: &EgressDecision) -> bool {
     }
 }
 
+/// How each decision ended, by its number.
+fn ends(rows: &[EgressRow]) -> BTreeMap<u64, &EgressEnd> {
+    let end = rows.iter().filter_map(|row| match row {
+        EgressRow::Finished { seq, at_ms: _, end } => Some((*seq, end)),
+        EgressRow::Opened { .. } | EgressRow::Decided { .. } | EgressRow::Closed { .. } => None,
+    });
+    end.collect()
+}
+
 /// Whether a request that the rules allowed came to a server. The model's gateway reports no address.
 fn reached(decision: &EgressDecision, end: &EgressEnd) -> bool {
     end.failure.is_none() && (end.address.is_some() || decision.way == EgressWay::Model)
 }
 
 /// A finding for what is not in the log.
-fn missing(run: &Run<'_>, message: String, all: Result<(), &'static str>, rows: usize) -> Finding {
+fn missing(run: &Run<'_>, message: String, all: Result<(), Gap>, rows: usize) -> Finding {
     match all {
         Ok(()) => run.unless_cut_short(Finding::fail(message).shown(&format!("{rows} rows of a whole log"))),
-        Err(why) => Finding::unknown(format!("{message} in what is there, but {why}")),
+        Err(gap) => Finding::unknown(format!("{message} in what is there, but {}", gap.describe()))
+            .resting_on(gap.rests_on()),
     }
 }
 
@@ -133,8 +165,20 @@ impl Check for Denied {
             );
         }
         if refused.is_empty() {
-            let finding =
-                missing(run, format!("the policy refused no attempt to reach {}", self.0), all, rows.len());
+            let ends = ends(rows);
+            let was_reached = others.iter().any(|(seq, one)| {
+                one.verdict == EgressVerdict::Allowed && ends.get(seq).is_some_and(|end| reached(one, end))
+            });
+            let finding = match was_reached && all == Err(Gap::Unenforced) {
+                true => Finding::fail(format!("{} was reached, and no attempt was refused", self.0)),
+                false => missing(
+                    run,
+                    format!("the policy refused no attempt to reach {}", self.0),
+                    all,
+                    rows.len(),
+                ),
+            };
+            let finding = if was_reached { finding.resting_on(RestsOn::Seen) } else { finding };
             return others.iter().fold(finding, |finding, (seq, one)| finding.shown(&line(*seq, one)));
         }
         let finding = Finding::pass(format!("{} was refused, {} times", self.0, refused.len()));
@@ -156,13 +200,7 @@ impl Check for Allowed {
         let allowed = decisions.iter().filter(|(_, decision)| {
             decision.verdict == EgressVerdict::Allowed && decision.way != EgressWay::Lookup
         });
-        let ends: BTreeMap<u64, &EgressEnd> = rows
-            .iter()
-            .filter_map(|row| match row {
-                EgressRow::Finished { seq, at_ms: _, end } => Some((*seq, end)),
-                EgressRow::Opened { .. } | EgressRow::Decided { .. } | EgressRow::Closed { .. } => None,
-            })
-            .collect();
+        let ends = ends(rows);
         let mut failure = None;
         for (number, decision) in allowed {
             let line = |number: &u64| line(*number, decision);

@@ -4,6 +4,7 @@ use super::{Check, Key, Search, check};
 use crate::finding::{Finding, excerpt};
 use crate::run::{Run, Who};
 use crate::value::Yes;
+use belljar_contract::RunIsolation;
 
 pub(super) const KEYS: &[Key] = &[NoHostPath::KEY];
 
@@ -16,16 +17,20 @@ check! {
     /// `/Volumes`, plain or percent-encoded. Needs the whole conversation.
     ///
     /// Inside the sandbox such a path alone is not a leak: a project may be mounted below `/home`. So belljar checks it
-    /// only where a scenario asks for it.
-    NoHostPath(Outcome, "transcript_no_host_path", Needed("the workspace and the agent's home are directories of this machine")): Yes
+    /// only where a scenario asks for it. Without a sandbox a path in the run's own directories does not count.
+    NoHostPath(Outcome, "transcript_no_host_path", ForPass("the workspace and the agent's home are directories of this machine")): Yes
 }
 
 impl Check for NoHostPath {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let Yes = self.0;
+        let own: &[String] = match &run.evidence.isolation {
+            RunIsolation::Sealed => &[],
+            RunIsolation::Missing { own } => own,
+        };
         for (seq, said) in run.said(Who::Anyone) {
-            let found = host_path(said).or_else(|| host_path(&decoded(said)));
-            if let Some(path) = found {
+            let mut found = [host_paths(said), host_paths(&decoded(said))].concat().into_iter();
+            if let Some(path) = found.find(|path| !own.iter().any(|own| is_below(path, own))) {
                 return Finding::fail(format!(
                     "a message contains a path of the machine: {}",
                     excerpt(&path)
@@ -41,10 +46,18 @@ impl Check for NoHostPath {
     }
 }
 
-/// The first path below one of the directories.
-fn host_path(text: &str) -> Option<String> {
-    DIRECTORIES.iter().find_map(|directory| {
-        text.match_indices(directory).find_map(|(at, _)| {
+/// Whether a path is a directory or lies below it. Punctuation may follow a path in a sentence.
+fn is_below(path: &str, directory: &str) -> bool {
+    let directory = directory.trim_end_matches('/');
+    let ends = |rest: &str| !rest.starts_with(|char: char| char.is_alphanumeric() || "_-.".contains(char));
+    directory.is_empty()
+        || path.strip_prefix(directory).is_some_and(ends) && !path.split('/').any(|part| part == "..")
+}
+
+/// The paths below one of the directories.
+fn host_paths(text: &str) -> Vec<String> {
+    let below = DIRECTORIES.iter().flat_map(|directory| {
+        text.match_indices(directory).filter_map(move |(at, _)| {
             let before = &text[..at];
             let after = &text[at + directory.len()..];
             // `example.org/home` and `src/home` are not paths of a machine, `file:///home` is one.
@@ -55,7 +68,8 @@ fn host_path(text: &str) -> Option<String> {
                 || text[at..].split(|char: char| char.is_whitespace()).next().unwrap_or_default().to_owned();
             (begins && ends).then(path)
         })
-    })
+    });
+    below.collect()
 }
 
 /// Decodes percent-encoded bytes; other text stays as it is.

@@ -28,7 +28,7 @@ mod tool_result;
 mod transcript;
 mod unexpected;
 
-use crate::finding::Finding;
+use crate::finding::{Finding, RestsOn};
 use crate::run::Run;
 use belljar_contract::decode::{Faults, Node};
 use belljar_contract::{Claim, Outcome, holds_redaction};
@@ -144,24 +144,21 @@ pub(crate) enum Isolation {
     ForPass(&'static str),
     /// A failure says that something did not happen. A pass was seen.
     ForFail(&'static str),
-    /// Neither says anything.
+    /// Neither says anything, but for what a finding itself calls seen.
     Needed(&'static str),
 }
 
 impl Isolation {
-    /// Why such a finding says nothing without a sandbox; `None` if it does.
-    pub(crate) const fn missing(self, found: Outcome) -> Option<&'static str> {
-        match (self, found) {
-            (Self::ForPass(why), Outcome::Pass)
-            // Unknown, because what is not in the record may have happened.
-            | (Self::ForFail(why), Outcome::Fail | Outcome::Unknown)
-            | (Self::Needed(why), Outcome::Pass | Outcome::Fail | Outcome::Unknown | Outcome::Waived) => {
-                Some(why)
-            }
-            (Self::ForPass(_), Outcome::Fail | Outcome::Unknown | Outcome::Waived)
-            | (Self::ForFail(_), Outcome::Pass | Outcome::Waived)
-            | (Self::NotNeeded, _) => None,
-        }
+    /// Why such a finding says nothing without a sandbox; `None` if it does, or if it is unknown for another reason.
+    pub(crate) const fn missing(self, found: &Finding) -> Option<&'static str> {
+        let rests = match (found.rests_on, found.outcome) {
+            (RestsOn::Seen, _) => false,
+            (RestsOn::Sandbox, _) => true,
+            (RestsOn::Key, Outcome::Pass) => matches!(self, Self::ForPass(_) | Self::Needed(_)),
+            (RestsOn::Key, Outcome::Fail) => matches!(self, Self::ForFail(_) | Self::Needed(_)),
+            (RestsOn::Key, Outcome::Unknown | Outcome::Waived) => false,
+        };
+        if rests { self.reason() } else { None }
     }
 
     /// Why any of its findings may say nothing without a sandbox.

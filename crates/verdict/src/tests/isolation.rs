@@ -5,12 +5,13 @@ use super::made::*;
 use super::{checks, read, result};
 use crate::check::{Isolation, keys};
 use belljar_contract::{
-    Conclusion, EgressLogState, EgressWay, Evidence, Lane, Outcome, RunIsolation, SignalWeight,
+    Conclusion, EgressLogFault, EgressLogState, EgressWay, Evidence, Lane, Metrics, Outcome, RunIsolation,
+    SignalWeight, Whole,
 };
 use serde_json::{Value, json};
 
 fn unsealed(evidence: Evidence) -> Evidence {
-    Evidence { isolation: RunIsolation::Missing, ..evidence }
+    Evidence { isolation: RunIsolation::Missing { own: vec!["/home/run".to_owned()] }, ..evidence }
 }
 
 /// Every check with evidence for each outcome: what its key decided is what a run without a sandbox gets.
@@ -24,7 +25,8 @@ fn each_check_says_without_a_sandbox_what_its_key_decided() {
             Isolation::NotNeeded => (Outcome::Pass, Outcome::Fail),
             Isolation::ForPass(_) => (Outcome::Unknown, Outcome::Fail),
             Isolation::ForFail(_) => (Outcome::Pass, Outcome::Unknown),
-            Isolation::Needed(_) => (Outcome::Unknown, Outcome::Unknown),
+            // Its case of a failure is a host that was reached, which was seen.
+            Isolation::Needed(_) => (Outcome::Unknown, Outcome::Fail),
         };
         let found = |evidence: &Evidence| result(&case.check, &unsealed(evidence.clone()));
         let outcomes = [&case.pass, &case.fail, &case.unknown].map(|evidence| found(evidence).outcome);
@@ -115,4 +117,50 @@ fn a_log_that_is_not_enforced_proves_no_absence() {
     for check in [json!({"egress_denied": "evil.example"}), json!({"egress_allowed": "good.example"})] {
         assert_eq!(result(&check, &log).outcome, Outcome::Unknown, "{check}");
     }
+}
+
+/// What is unknown for another reason than the sandbox is not waived with it.
+#[test]
+fn only_what_a_sandbox_would_have_shown_is_waived() {
+    let waived = |check: &Value, evidence: Evidence| {
+        let name = check.as_object().unwrap().keys().next().unwrap();
+        let list = json!([check, {"allow_without_isolation": [name]}]);
+        checks(&list).judge(&unsealed(evidence)).checks[0].outcome
+    };
+    let log = |hosts: &[(&str, EgressWay, bool)], state| logged(went(hosts), state);
+    let (denied, allowed) = (json!({"egress_denied": "a.example"}), json!({"egress_allowed": "a.example"}));
+    let reached = [("a.example:443", EgressWay::Connect, true)];
+    let refused = [("a.example:443", EgressWay::Connect, false)];
+    for (check, evidence, outcome) in [
+        (&denied, log(&[], EgressLogState::Unenforced), Outcome::Waived),
+        (&denied, log(&refused, EgressLogState::Unenforced), Outcome::Waived),
+        (&denied, log(&reached, EgressLogState::Unenforced), Outcome::Fail),
+        (&denied, log(&refused[..0], EgressLogState::Truncated), Outcome::Unknown),
+        (
+            &denied,
+            log(&[], EgressLogState::Edited { line: 1, fault: EgressLogFault::Chain }),
+            Outcome::Unknown,
+        ),
+        (&denied, Evidence { egress: None, ..nothing() }, Outcome::Unknown),
+        (&allowed, log(&[], EgressLogState::Unenforced), Outcome::Waived),
+        (&allowed, log(&reached, EgressLogState::Unenforced), Outcome::Pass),
+        (&allowed, Evidence { egress: None, ..nothing() }, Outcome::Unknown),
+    ] {
+        assert_eq!(waived(check, evidence), outcome, "{check}");
+    }
+    let path = json!({"transcript_no_host_path": true});
+    for (said_text, outcome) in [
+        ("nothing", Outcome::Waived),
+        ("in /home/run/outputs.", Outcome::Waived),
+        ("in /home/run, and in /home/ann/x", Outcome::Fail),
+        ("in /home/runner", Outcome::Fail),
+        ("in /home/run/../ann", Outcome::Fail),
+    ] {
+        assert_eq!(waived(&path, talk(vec![said(said_text)])), outcome, "{said_text}");
+    }
+    let cut = Whole::No { why: "it is cut off".to_owned() };
+    let cut = Evidence { conversation: cut, ..talk(vec![said("in /home/run")]) };
+    assert_eq!(waived(&path, cut), Outcome::Unknown);
+    let unmeasured = Evidence { metrics: Metrics::default(), ..nothing() };
+    assert_eq!(waived(&json!({"max_tokens": 1}), unmeasured), Outcome::Unknown);
 }

@@ -7,7 +7,7 @@ use belljar_contract::{
 use belljar_report::{Shown, Style, render_judgement};
 use belljar_runner::suite::JobResult;
 use belljar_runner::tape::{
-    AcrossVersions, Changed, Drift, Mutation, Mutations, NotCheckable, ReplayReport, Replayed, ReplayedAgents,
+    AcrossVersions, Changed, ChangedCause, Drift, Mutation, Mutations, NotCheckable, ReplayReport, Replayed, ReplayedAgents,
 };
 use serde_json::{Value, from_value};
 
@@ -90,7 +90,7 @@ pub(super) fn drift_text(row: &ReplayedRow, across: AcrossVersions, style: Style
     }
     // Changes of the test itself are part of the judgement, and strictly all are.
     for changed in changed.iter().filter(|one| across == AcrossVersions::UserSide && !one.is_of_the_test()) {
-        if !report.is_faithful() && !changed.what.contains("version") {
+        if !report.is_faithful() && changed.cause != ChangedCause::Agent {
             text.push_str(&format!("  {}\n", visible(&changed.sentence())));
         }
     }

@@ -361,6 +361,37 @@ fn one_with_a_part_of_an_answer_taken_out_or_replaced_is_never_green() {
 }
 
 /// What the agent did and how it ended is in its frames; a cassette has nothing else that says it.
+/// A call of a sub-agent has a result, too.
+#[test]
+fn one_without_the_result_of_a_sub_agents_call_is_never_green() {
+    let with = |more: &[Value]| {
+        let mut cassette = cassette();
+        let events = cassette["events"].as_array_mut().unwrap();
+        let at = events.len() - 2;
+        events.splice(at..at, more.iter().map(|frame| json!(frame.to_string())));
+        replay(&cassette, &[])
+    };
+    let of = |parent: Value, kind: &str, block: Value| {
+        json!({"type": kind, "session_id": "s", "parent_tool_use_id": parent,
+            "message": {"role": kind, "content": [block]}})
+    };
+    let called = |parent: Value, id: &str, name: &str, input: Value| {
+        of(parent, "assistant", json!({"type": "tool_use", "id": id, "name": name, "input": input}))
+    };
+    let back = |parent: Value, id: &str| {
+        of(parent, "user", json!({"type": "tool_result", "tool_use_id": id, "content": "x"}))
+    };
+    let input = json!({"description": "part", "prompt": "x", "subagent_type": "general-purpose"});
+    let sent = called(Value::Null, "t8", "Task", input);
+    let reads = called(json!("t8"), "t9", "Read", json!({"file_path": "/w/a"}));
+    let whole = [sent.clone(), reads.clone(), back(json!("t8"), "t9"), back(Value::Null, "t8")];
+    let (status, row) = with(&whole);
+    assert_eq!(status, Some(0), "{row:#}");
+    let (status, row) = with(&[sent, reads, back(Value::Null, "t8")]);
+    assert_eq!(status, Some(3), "{row:#}");
+    assert!(row["signals"].to_string().contains("the call t9 has no result"), "{row:#}");
+}
+
 #[test]
 fn one_without_one_of_its_events_is_never_green() {
     let whole = cassette();
@@ -372,6 +403,45 @@ fn one_without_one_of_its_events_is_never_green() {
 }
 
 /// A signal that makes a cassette fail: how its last turn ended, and a question without an answer.
+#[test]
+fn one_of_a_run_without_isolation_proves_nothing_that_rests_on_it() {
+    let checks =
+        json!([{"no_unexpected_files": ["outputs/report.json"]}, {"transcript_contains": "all done"}]);
+    let text = SCENARIO.split_once("assert:").unwrap().0;
+    let text = format!(
+        "{text}assert:\n  - no_unexpected_files: [outputs/report.json]\n  - transcript_contains: all done\n"
+    );
+    for (asked, had, sealed) in [
+        (None, json!("container"), true),
+        (Some("microvm"), json!("microvm"), true),
+        (None, Value::Null, true),
+        (Some("protocol"), json!("protocol"), false),
+        (Some("hostloop"), json!("hostloop"), false),
+        (Some("protocol"), Value::Null, false),
+        (Some("container"), json!("hostloop"), false),
+        (Some("cowork"), json!("container"), true),
+        (Some("cowork"), Value::Null, false),
+        (None, json!("another"), false),
+        (None, json!(7), false),
+    ] {
+        let mut cassette = cassette();
+        cassette["scenario"]["assert"] = checks.clone();
+        cassette["effectiveFidelity"] = had.clone();
+        let stage = Stage::new();
+        stage.write("project/SKILL.md", "");
+        let mut source = text.clone();
+        if let Some(tier) = asked {
+            cassette["scenario"]["fidelity"] = json!(tier);
+            source = format!("{source}fidelity: {tier}\n");
+        }
+        stage.write("project/scenarios/report.yaml", source);
+        let (status, row) = replay_on(&stage, &cassette, &[]);
+        let expected =
+            if sealed { (Some(0), vec!["pass", "pass"]) } else { (Some(3), vec!["unknown", "pass"]) };
+        assert_eq!((status, outcomes(&row)), expected, "{asked:?} {had}: {row:#}");
+    }
+}
+
 #[test]
 fn one_with_a_signal_is_never_green_though_every_check_passes() {
     let last = cassette()["events"].as_array().unwrap().len() - 1;

@@ -117,6 +117,32 @@ fn what_may_not_be_read_is_not_taken_for_unchanged() {
     assert!(row["changed"].to_string().contains("beyond its own directory"), "{row:#}");
 }
 
+/// A session of the user's own is part of the test as well.
+#[test]
+fn a_session_below_the_home_is_compared() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    let session = |model: &str| {
+        let skill = stage.path("project/skills/hello").display().to_string();
+        stage.write("home/session.yaml", format!("skills:\n  local: [{skill}]\n{model}"));
+    };
+    session("");
+    stage.write("project/scenarios/hello.yaml", SCENARIO.replace("session.yaml", "~/session.yaml"));
+    recorded_with(&stage, &["--yes"]);
+    for more in [&["--protocol", "--yes"][..], &["--yes"]] {
+        let (status, row) = replay(&stage, more);
+        assert_eq!((status, named(&row)), (Some(0), Vec::new()), "{more:?}: {row:#}");
+    }
+    let (status, row) = replay(&stage, &["--protocol"]);
+    assert_eq!(status, Some(3), "{row:#}");
+    assert!(row["changed"].to_string().contains("cannot be compared"), "{row:#}");
+    session("# Another comment is another text.\n");
+    for more in [&["--protocol", "--yes"][..], &["--yes"]] {
+        let (status, row) = replay(&stage, more);
+        assert_eq!((status, named(&row)), (Some(3), vec!["the session".to_owned()]), "{more:?}: {row:#}");
+    }
+}
+
 /// A file that is new, gone or executable is a change of its directory, and one that cannot be read is not taken for
 /// unchanged.
 #[test]

@@ -200,7 +200,7 @@ impl Check<'_> {
     }
 }
 
-/// The code, the text and the way out of a failure that is reported at a place.
+/// The code, the text and the hint of a failure that is reported at a place.
 fn described(error: &LoadError) -> (&'static str, String, &'static str) {
     let text = with_causes(error);
     match error {

@@ -68,16 +68,7 @@ pub(super) fn unanswered(trial: &Trial, script: &Script, root: &Node) -> Vec<Dia
 }
 
 fn refused(trial: &Trial, asked: AskedQuestion) -> Option<String> {
-    let request = PermissionRequest {
-        tool: ASKING.to_owned(),
-        input: serde_json::Map::new(),
-        call: None,
-        agent: None,
-        description: None,
-        suggestions: Vec::new(),
-        blocked_path: None,
-        reason: None,
-    };
+    let request = PermissionRequest::of(ASKING, serde_json::Map::new());
     let rules = Scripted::default().with(trial.rules.clone(), By::Scenario);
     let answer = Chain::default().then(rules).decide(&Question::Choice { request, questions: vec![asked] });
     let why = answer.err()?.notes.join("; ");

@@ -139,9 +139,14 @@ impl Text<'_> {
             text.push_str(&format!("{key}: {}\n", flow(value)));
         }
         text.push_str(&answers(own, evidence, notes));
-        text.push_str("\n# What the run did; each of these holds for it.\nassert:\n");
-        let checks = checks(own, evidence);
-        checks.iter().for_each(|check| text.push_str(&format!("  - {}\n", block(check))));
+        let checks = checks(own, evidence, notes);
+        if checks.is_empty() {
+            notes.push("no check holds for the run, so `assert` is empty; write what must hold".to_owned());
+            text.push_str("\nassert: []\n");
+        } else {
+            text.push_str("\n# What the run did; each of these holds for it.\nassert:\n");
+            checks.iter().for_each(|check| text.push_str(&format!("  - {}\n", block(check))));
+        }
         if let Some(last) = last_words(evidence) {
             text.push_str(&format!(
                 "  # The last message began with these words:\n  # - transcript_contains: {last}\n"
@@ -169,10 +174,19 @@ fn answers(own: &Map<String, Value>, evidence: &Evidence, notes: &mut Vec<String
     if text.is_empty() { text } else { format!("answers:\n{text}") }
 }
 
-/// Checks that the run passes.
-fn checks(own: &Map<String, Value>, evidence: &Evidence) -> Vec<Value> {
-    let denied = own.get("expect_denied").and_then(Value::as_array).into_iter().flatten();
-    let denied = denied.map(|host| json!({"egress_denied": host}));
+/// Checks that the run passes. A note names each host of `expect_denied` that is none of them.
+fn checks(own: &Map<String, Value>, evidence: &Evidence, notes: &mut Vec<String>) -> Vec<Value> {
+    let stays = |check: &Value| !is_redacted(&check.to_string()) && holds(check, evidence);
+    let mut denied = Vec::new();
+    for host in own.get("expect_denied").and_then(Value::as_array).into_iter().flatten() {
+        let check = json!({"egress_denied": host});
+        if stays(&check) {
+            denied.push(check);
+        } else {
+            let host = plain(host.as_str().unwrap_or_default());
+            notes.push(format!("`expect_denied: {host}` does not hold for the run and is left out"));
+        }
+    }
     let (mut skills, mut tools) = (BTreeSet::new(), BTreeSet::new());
     for seen in &evidence.seen {
         if let Observation::SkillActivated { skill, way, .. } = &seen.what
@@ -198,8 +212,8 @@ fn checks(own: &Map<String, Value>, evidence: &Evidence) -> Vec<Value> {
         .chain(skills.take(MOST))
         .chain(tools.take(MOST))
         .chain(files.take(MOST))
+        .filter(stays)
         .chain(denied)
-        .filter(|check| !is_redacted(&check.to_string()) && holds(check, evidence))
         .collect()
 }
 

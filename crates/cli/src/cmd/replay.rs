@@ -1,5 +1,6 @@
 mod text;
 
+use super::agent_options::{AgentOptions, of_replay};
 use super::agree::{AgreeOptions, Agreeing};
 use super::dotenv_options::DotenvOptions;
 use super::scenario_options::{
@@ -10,13 +11,13 @@ use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible};
+use belljar_contract::{AbsPath, AgentChoice, Envelope, ExitCode, TimeSpan, visible};
 use belljar_report::{Shown, render_judgement};
 use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
     AcrossVersions, Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest,
-    Scenarios, StaleRule, Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge,
-    rejudge_many, replay,
+    Scenarios, StaleRule, Tape, cassette, check_closed_network, find_tapes, open_cassette, recorded_agent,
+    rejudge, rejudge_many, replay,
 };
 use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
 use serde_json::{Value, json};
@@ -35,7 +36,8 @@ use text::{drift_text, mutation_text};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar replay scenarios/hello.tape\n  $ belljar replay --protocol --explain scenarios\n  \
-    $ belljar replay --json --protocol scenarios\n"
+    $ belljar replay --json --protocol scenarios\n  $ belljar replay --agent recorded --install scenarios\n",
+    mut_arg("agent_version", of_replay)
 )]
 pub struct ReplayArgs {
     /// Tapes, or directories to search for them; with --protocol, also cassettes
@@ -45,7 +47,7 @@ pub struct ReplayArgs {
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW", conflicts_with = "protocol")]
     on_drift: Drifting,
     /// Run nothing: read the recorded conversation and judge it again
-    #[arg(long, conflicts_with_all = ["backend", "image"])]
+    #[arg(long, conflicts_with_all = ["backend", "image", "agent_version", "install"])]
     protocol: bool,
     /// Show the evidence behind each check that passed
     #[arg(long, conflicts_with = "quiet")]
@@ -70,6 +72,8 @@ pub struct ReplayArgs {
     network: bool,
     #[command(flatten)]
     sandbox: SandboxOptions,
+    #[command(flatten)]
+    agent: AgentOptions,
     #[command(flatten)]
     agree: AgreeOptions,
     #[command(flatten)]
@@ -198,22 +202,28 @@ fn replay_all(
     let scenarios = Scenarios::within(args.timeout.map(TimeSpan::duration));
     let open = |path| (path, open_to_run(args, agreeing, path, &scenarios));
     let opened: Vec<(&AbsPath, Result<_, CliError>)> = tapes.iter().map(open).collect();
-    let found = opened.iter().filter_map(|(_, found)| found.as_ref().ok());
-    let consent = agreeing.ask(found.map(|(_, trial): &(Tape, Arc<Trial>)| &**trial))?;
-    let one = |found: Result<(Tape, Arc<Trial>), CliError>| {
-        let (tape, trial) = found?;
-        replay_one(args, environment, tape, (&trial, &consent), output)
-    };
+    let found = || opened.iter().filter_map(|(_, found)| found.as_ref().ok());
+    let wanted = found().filter_map(|opened: &ToReplay| opened.trial.release(opened.agent.as_ref()));
+    args.agent.ready(wanted, environment, output)?;
+    let consent = agreeing.ask(found().map(|opened| &*opened.trial))?;
+    let one = |found: Result<ToReplay, CliError>| replay_one(args, environment, found?, &consent, output);
     in_turn(opened, one, "tape", environment, output)
 }
 
-/// A tape that can be run again, and its scenario.
+/// A tape that can be run again, its scenario, and the version of the agent that is asked for.
+struct ToReplay {
+    tape: Tape,
+    trial: Arc<Trial>,
+    agent: Option<AgentChoice>,
+}
+
+/// Opens a tape to run it again.
 fn open_to_run(
     args: &ReplayArgs,
     agreeing: &Agreeing<'_>,
     path: &AbsPath,
     scenarios: &Scenarios,
-) -> Result<(Tape, Arc<Trial>), CliError> {
+) -> Result<ToReplay, CliError> {
     let environment = agreeing.environment;
     if path.as_path().is_file() {
         open_cassette(path, environment)?;
@@ -227,7 +237,11 @@ fn open_to_run(
     if !args.network {
         check_closed_network(&trial, &args.sandbox.asked())?;
     }
-    Ok((tape, trial))
+    let agent = match args.agent.recorded() {
+        true => Some(recorded_agent(&tape)?),
+        false => args.agent.asked(),
+    };
+    Ok(ToReplay { tape, trial, agent })
 }
 
 fn print_rejudged(
@@ -268,11 +282,11 @@ fn print_rejudged(
 fn replay_one(
     args: &ReplayArgs,
     environment: &HostEnvironment,
-    tape: Tape,
-    (trial, consent): (&Trial, &Consent),
+    ToReplay { tape, trial, agent }: ToReplay,
+    consent: &Consent,
     output: &Output,
 ) -> Result<(ExitCode, Value), CliError> {
-    let mut options = try_options(args)?;
+    let (mut options, trial) = (try_options(args)?, &*trial);
     let detail = options.detail();
     let shown = environment.shown(tape.directory());
     let replayed = replay(ReplayRequest {
@@ -281,6 +295,7 @@ fn replay_one(
         trial,
         consent,
         sandbox: args.sandbox.asked(),
+        agent,
         on_drift: match args.on_drift {
             Drifting::Fail => OnDrift::Fail,
             Drifting::Continue => OnDrift::Continue,
@@ -359,6 +374,7 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
         dotenv: args.dotenv.clone(),
         script: None,
         sandbox: SandboxOptions::default(),
+        agent: AgentOptions::default(),
         agree: AgreeOptions::default(),
         max_cost_usd: None,
         timeout: args.timeout,

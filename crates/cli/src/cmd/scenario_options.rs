@@ -6,6 +6,7 @@ mod output;
 pub use answers::{AnswerOptions, LastWord, WhenUnanswered};
 pub use output::{failure, print_result, say_interrupted, show, warn};
 
+use super::agent_options::AgentOptions;
 use super::agree::AgreeOptions;
 use super::dotenv_options::DotenvOptions;
 use super::start::SandboxOptions;
@@ -34,6 +35,8 @@ pub struct TryOptions {
     #[command(flatten)]
     pub sandbox: SandboxOptions,
     #[command(flatten)]
+    pub agent: AgentOptions,
+    #[command(flatten)]
     pub agree: AgreeOptions,
     #[command(flatten)]
     pub dotenv: DotenvOptions,
@@ -52,7 +55,7 @@ pub struct TryOptions {
     /// Print failures only
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Print everything: thoughts, whole results, the evidence behind each check
+    /// Print thoughts, whole results and the evidence behind each check
     #[arg(short, long)]
     pub verbose: bool,
     /// Print one JSON object
@@ -174,6 +177,7 @@ impl TryOptions {
                 environment,
                 model,
                 sandbox: self.sandbox.asked(),
+                agent: self.agent.asked(),
                 consent,
                 name: None,
                 answering: self.deciders.answering(environment, LastWord::NoOne)?,

@@ -234,6 +234,7 @@ fn worker(
     if let Some(image) = &options.sandbox.image {
         flag("--image", &image.as_str().into());
     }
+    arguments.extend(options.agent.arguments());
     arguments.extend(options.dotenv.arguments());
     arguments.extend(args.scripted.then(|| "--scripted".into()));
     arguments.extend(options.keep.then(|| "--keep".into()));

@@ -36,7 +36,7 @@ pub(crate) mod unsealed;
 
 pub use crate::git::Untracked;
 use crate::launch::{CommandOutcome, LaunchFacts, Model, RunRequest, RunSubject, ScenarioUsed, Stdio, run};
-use crate::plan::agent_version::{agent_version, worth_knowing};
+use crate::plan::agent_version::worth_knowing;
 use crate::plan::planned::Planned;
 use crate::plan::planner::{PlannedStage, Planner, StageHolds};
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders};
@@ -97,7 +97,7 @@ impl Trial {
     /// # Errors
     /// If something that it needs is missing.
     pub fn planned(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
-        let Planning { environment, sandbox, conversation, consent } = *request;
+        let Planning { environment, sandbox, agent, conversation, consent } = *request;
         let environment = &self.environment(environment)?;
         // Resolved again: a link may lead elsewhere than when the user agreed.
         let wishes = self.wishes(sandbox, consent.used_for);
@@ -176,7 +176,8 @@ impl Trial {
         let text = agent_under_test(&self.scenario, &self.session, &staged)?;
         let holds = if backend.isolates() { StageHolds::Copies } else { StageHolds::Everything };
         let (path, workspace) = (stage.path().clone(), stage.workspace().clone());
-        let planned = Planner::plan_stage(environment, PlannedStage { path, workspace, holds }, text);
+        let planned =
+            Planner::plan_stage(environment, PlannedStage { path, workspace, holds }, (text, agent.cloned()));
         Ok((stage, planned.map_err(Box::new)?))
     }
 
@@ -190,6 +191,7 @@ impl Trial {
             environment,
             mut model,
             sandbox,
+            agent,
             consent,
             name,
             answering,
@@ -200,16 +202,23 @@ impl Trial {
             watch,
         } = request;
         let environment = &self.environment(environment)?;
-        let planning = Planning { environment, sandbox: &sandbox, conversation: &conversation, consent };
+        let planning = Planning {
+            environment,
+            sandbox: &sandbox,
+            agent: agent.as_ref(),
+            conversation: &conversation,
+            consent,
+        };
         unsealed::check(self.backend(&sandbox)?, &model, &taping)?;
-        let (stage, planned) = self.planned(&planning)?;
+        let (stage, mut planned) = self.planned(&planning)?;
+        let _held = planned.hold_agent(environment)?;
+        let version = planned.agent_version(environment);
+        planned.agent.version = version.map(|version| version.to_string()).or(planned.agent.version);
         let plan = &planned.compiled.plan;
-        let version = planned.program_found.as_ref().filter(|path| !environment.is_of_the_project(path));
-        let version = version.and_then(|path| agent_version(&environment.state, path));
         if let Model::Replay(replay) = &mut model {
             replay.for_agent(version);
         }
-        let notice = match &planned.program_found {
+        let notice = match planned.program_found() {
             Some(path) => worth_knowing(&path.to_string(), version, &planned.versions),
             // A missing credential is reported when it is needed.
             None => Ok(None),

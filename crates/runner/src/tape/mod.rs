@@ -20,6 +20,7 @@ mod mutate;
 mod privacy;
 pub mod protocol;
 mod record;
+mod recorded_agent;
 mod rejudge;
 mod replay;
 mod scenario_files;
@@ -50,6 +51,7 @@ pub use mutate::{Mutation, Mutations, NotCheckable, mutate};
 pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
 pub use record::{Failing, Recorded};
+pub use recorded_agent::{RecordedAgentError, recorded_agent};
 pub use rejudge::{Mutate, Rejudged, Rejudging, rejudge, rejudge_many};
 pub use replay::{
     ReplayError, ReplayRequest, Replayed, ReplayedAgents, Scenarios, check_closed_network, open_cassette,

@@ -9,7 +9,9 @@ use crate::suite::{
     Consent, Conversation, Permit, Planning, StageError, Trial, TrialError, Untracked, input_digests,
     library_digest, load_scenario, skill_places,
 };
-use belljar_contract::{AbsPath, Digest, LibraryName, SandboxChoice, TapeHead, TapeUntracked, with_causes};
+use belljar_contract::{
+    AbsPath, AgentChoice, Digest, LibraryName, SandboxChoice, TapeHead, TapeUntracked, with_causes,
+};
 use std::collections::BTreeMap;
 
 /// The facts that changed since the tape was recorded. No agent runs.
@@ -20,10 +22,11 @@ pub fn stale(
     trial: &Trial,
     head: &TapeHead,
     environment: &HostEnvironment,
-    consent: &Consent,
+    (consent, agent): (&Consent, Option<&AgentChoice>),
 ) -> Result<Vec<Changed>, TrialError> {
     let sandbox = SandboxChoice::default();
-    let planning = Planning { environment, sandbox: &sandbox, conversation: &Conversation::Fresh, consent };
+    let planning =
+        Planning { environment, sandbox: &sandbox, agent, conversation: &Conversation::Fresh, consent };
     let (_stage, planned) = trial.planned(&planning)?;
     let facts = TapeFacts::at(&planned, &skill_places(&planned.compiled.plan), environment);
     let mut out = ScenarioFiles::of(trial).changed_since(&head.scenario);

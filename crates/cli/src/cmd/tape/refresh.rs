@@ -71,8 +71,9 @@ fn one(
     ((tape, trial), consent): ((Tape, Trial), &Consent),
     (path, output): (&AbsPath, &Output),
 ) -> Result<(bool, ExitCode, Value), CliError> {
-    let changed =
-        stale(&trial, &tape.head, environment, consent).map_err(|error| failure(error, environment))?;
+    let agent = args.record.options.agent.asked();
+    let changed = stale(&trial, &tape.head, environment, (consent, agent.as_ref()))
+        .map_err(|error| failure(error, environment))?;
     if changed.is_empty() {
         if !output.json && !args.record.options.quiet {
             output.result(&format!("{}: current\n", environment.shown(path)));

@@ -104,8 +104,8 @@ fn one(
         contradiction(&tape, &trial).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     let private = private_findings(&tape, &own_names(environment)).map_err(unread)?;
     let values = redacted_values(&tape, &environment.state).map_err(unread)?;
-    let changed =
-        stale(&trial, &tape.head, environment, consent).map_err(|error| failure(error, environment))?;
+    let changed = stale(&trial, &tape.head, environment, (consent, None))
+        .map_err(|error| failure(error, environment))?;
     Ok(CheckedTape { contradiction, changed, private, values })
 }
 

@@ -6,12 +6,13 @@ use crate::cmd::run::Screen;
 use crate::stage::Stage;
 use belljar_contract::Digest;
 use belljar_testkit::agent::{NEXT_VERSION, VERSION};
-use belljar_testkit::process::Finished;
+use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::{agent, require};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 const HELLO: &str =
@@ -338,7 +339,9 @@ fn a_replay_installs_what_the_tapes_name_and_runs_it() {
     fs::remove_dir_all(stage.path("data")).unwrap();
     assert_eq!(fs::read_dir(stage.path("home")).unwrap().count(), 0);
     let mut command = stage.command(&["replay", "--agent", "recorded", "--install", "."]);
-    let found = stage.finish(command.env("npm_config_registry", registry.url()));
+    // A quarter of a gigabyte is packed, verified and unpacked, by programs that are not optimised.
+    let patience = Duration::from_secs(300);
+    let found = run_within(command.env("npm_config_registry", registry.url()), patience).unwrap();
     assert_eq!(found.status.code(), Some(0), "{found:?}");
     assert!(found.stderr.contains("3 passed, 0 failed"), "{found:?}");
     assert_eq!(registry.asked(&archive_at(VERSION)), 1);

@@ -175,8 +175,7 @@ impl From<InstanceError> for CliError {
 
 impl From<ChooseError> for CliError {
     fn from(error: ChooseError) -> Self {
-        let out = Self::from_chain(ExitCode::Invalid, &error);
-        error.hint().into_iter().fold(out, Self::hint)
+        Self::from(&error)
     }
 }
 

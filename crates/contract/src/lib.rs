@@ -3,6 +3,7 @@
 //! Everything here is pure: no clock, no disk, no environment, no network. Text is validated once, when it is parsed
 //! into one of these types, and not again afterwards.
 
+mod agent_release;
 mod agent_version;
 mod attempt;
 mod backend;
@@ -58,6 +59,10 @@ mod used_outside;
 mod visible;
 mod wish;
 
+pub use agent_release::{
+    AgentChoice, AgentRelease, AgentReleaseError, AgentSource, AgentUsed, NamedBy, PublishedVersion,
+    is_agent_name,
+};
 pub use agent_version::{Ability, AgentVersion, AgentVersions, VersionStanding};
 pub use attempt::{Attempt, AttemptRequest, ProbeFinding, ProbeOutcome, ProcessFile};
 pub use backend::BackendKind;

@@ -5,7 +5,7 @@
 
 use crate::{
     AbsPath, AgentName, BackendKind, Digest, EnvName, Host, HostName, HostPattern, ImageName, InstanceKey,
-    LibraryName, Limits, Port, RequestRule, SshPublicKey, TrustFile, UsedOutside,
+    LibraryName, Limits, Port, PublishedVersion, RequestRule, SshPublicKey, TrustFile, UsedOutside,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -436,6 +436,9 @@ pub struct Plan {
     pub agent: AgentName,
     /// The kind of agent.
     pub harness: String,
+    /// The version of the agent that belljar keeps and that is started; `None` is the program on the search path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<PublishedVersion>,
     pub purpose: Purpose,
     pub backend: BackendKind,
     /// The container image, if one is named: its system replaces this machine's.

@@ -1,8 +1,8 @@
 //! The result of a scenario, as `--json` prints it and as a suite reads it from its workers.
 
 use crate::{
-    AbsPath, CheckResult, Conclusion, DecisionMade, Digest, ExitCode, JudgeUsage, Metrics, OpenNeed, Outcome,
-    ReachedLimit, Signal, SignalWeight, ToolCount,
+    AbsPath, AgentUsed, CheckResult, Conclusion, DecisionMade, Digest, ExitCode, JudgeUsage, Metrics,
+    OpenNeed, Outcome, ReachedLimit, Signal, SignalWeight, ToolCount,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,6 +40,9 @@ pub struct ScenarioResult {
     /// What the judge used, which is not part of the metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<JudgeUsage>,
+    /// The program of the agent, and where it came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentUsed>,
     /// The backend, and the tier of the scenario if that has another name, as in `bwrap for container`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
@@ -99,6 +102,7 @@ impl ScenarioResult {
             duration_ms: None,
             metrics: None,
             judge: None,
+            agent: None,
             tier: None,
             not_isolated: Vec::new(),
             plan: None,

@@ -2,9 +2,9 @@
 
 use crate::{Style, render_open};
 use belljar_contract::{
-    AbsPath, Access, Credential, CredentialPart, DefaultLimit, Entering, EnvEntry, EnvGiver, HomeMode,
-    Limits, Mount, MountSource, OpenNeed, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode, visible,
-    visible_name,
+    AbsPath, Access, AgentUsed, Credential, CredentialPart, DefaultLimit, Entering, EnvEntry, EnvGiver,
+    HomeMode, Limits, Mount, MountSource, OpenNeed, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode,
+    visible, visible_name,
 };
 
 /// The inputs of the page besides the plan.
@@ -15,8 +15,10 @@ pub struct PlanPage<'a> {
     pub credential_found: Option<&'a str>,
     /// The address of the model's service, if it is not the default.
     pub upstream: Option<&'a str>,
-    /// Where the agent's program was found just now; `None` if nowhere.
+    /// Where the agent's program was found just now, or why it cannot be used; `None` if nowhere.
     pub program_found: Option<&'a str>,
+    /// The version of the agent, and what names it.
+    pub agent: &'a AgentUsed,
     pub entering: &'a [Entering],
     /// Limits that apply by default.
     pub defaults: &'a [DefaultLimit],
@@ -315,6 +317,7 @@ fn limits(out: &mut Page<'_>, limits: &Limits, defaults: &[DefaultLimit]) {
 
 fn start(out: &mut Page<'_>, page: &PlanPage<'_>) {
     out.section("Starts");
+    out.row(["agent", &page.agent.to_string()]);
     let found = page.program_found.unwrap_or("not found on this machine");
     out.row(["program", found]);
     let directory = out.path(&page.plan.workspace.directory);

@@ -3,8 +3,8 @@
 use crate::trace_page::{incomplete_line, render_part, render_sub_agents, used_line};
 use crate::{Style, Trace, TracePart, conclusion_word};
 use belljar_contract::{
-    CallId, Conclusion, ConversationSource, Evidence, ExitCode, Observation, RunId, RunVerb, Speaker,
-    UtcTime, visible, visible_lines,
+    AgentUsed, CallId, Conclusion, ConversationSource, Evidence, ExitCode, Observation, RunId, RunVerb,
+    Speaker, UtcTime, visible, visible_lines,
 };
 use serde::Serialize;
 
@@ -16,6 +16,8 @@ pub struct RunTrace {
     pub verb: Option<RunVerb>,
     /// The name of the scenario, or of the agent.
     pub subject: String,
+    /// The program of the agent; `None` if an older belljar recorded the run.
+    pub agent: Option<AgentUsed>,
     pub started_at_ms: u64,
     /// The conclusion when the run ended, and the status of the verb. Absent if the record cannot be relied on.
     pub verdict: Option<(Conclusion, u8)>,
@@ -196,7 +198,8 @@ fn head(run: &RunTrace, style: Style) -> String {
         if exit == ExitCode::Passed.code() { style.added(word) } else { style.removed(word) }
     });
     let verdict = verdict.map(|word| format!("  {word}")).unwrap_or_default();
-    format!("{} {}  {}  {when} UTC{verdict}\n", style.bold(verb), visible(&run.subject), run.run)
+    let agent = run.agent.as_ref().map(|agent| format!("Agent: {agent}\n")).unwrap_or_default();
+    format!("{} {}  {}  {when} UTC{verdict}\n{agent}", style.bold(verb), visible(&run.subject), run.run)
 }
 
 /// A word for the end of a run that was judged: a drift is not its checks' conclusion.

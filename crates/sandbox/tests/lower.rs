@@ -28,6 +28,7 @@ fn plan() -> Plan {
         format: PLAN_FORMAT,
         agent: AgentName::new("a").unwrap(),
         harness: "claude-code".into(),
+        agent_version: None,
         purpose: Purpose::Session,
         backend: BackendKind::Bwrap,
         image: None,

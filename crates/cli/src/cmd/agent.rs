@@ -1,20 +1,16 @@
+use super::agent_options::{install_failure, installing};
 use crate::cmd::{Call, Cleanup, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, UtcTime, visible, with_causes};
 use belljar_report::{human_size, render_table};
 use belljar_runner::agents::{
-    AgentStore, AgentWish, AvailableVersion, ChooseError, InstallError, InstallNews, Installed,
-    InstalledAgent, VersionWish, agent_on_path, available_versions, exact_version, install_agent,
-    installed_agent, known_agent, remove_unfinished_installs,
+    AgentStore, AgentWish, AvailableVersion, ChooseError, Installed, InstalledAgent, agent_on_path,
+    available_versions, exact_version, installed_agent, known_agent, remove_unfinished_installs,
 };
 use belljar_runner::{Harnesses, HostEnvironment, Rest};
 use serde_json::{Value, json};
-use std::io::IsTerminal;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// The time between two updates of the progress line.
-const PAINT_EVERY: Duration = Duration::from_millis(100);
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Install and list versions of the agent itself
 ///
@@ -30,7 +26,7 @@ pub struct AgentArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum AgentDeed {
-    /// Install a version unless it is installed
+    /// Install versions unless they are installed
     ///
     /// A version that is installed needs no network.
     #[command(after_help = examples(&["install NAME@VERSION"]))]
@@ -50,9 +46,9 @@ enum AgentDeed {
 
 #[derive(Debug, clap::Args)]
 struct InstallArgs {
-    /// Agent to install, as NAME, NAME@VERSION or NAME@TAG [default version: latest]
-    #[arg(value_name = "AGENT", value_parser = AgentWish::parse)]
-    agent: AgentWish,
+    /// Agents to install, each as NAME, NAME@VERSION or NAME@TAG [default version: latest]
+    #[arg(required = true, value_name = "AGENT", value_parser = AgentWish::parse)]
+    agents: Vec<AgentWish>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -129,92 +125,29 @@ impl Command for AgentArgs {
     }
 }
 
-fn install_failure(error: &InstallError) -> CliError {
-    let exit = match error {
-        InstallError::NoVersion { .. } | InstallError::Settings(_) => ExitCode::Invalid,
-        InstallError::Store(_)
-        | InstallError::Fetch { .. }
-        | InstallError::Metadata { .. }
-        | InstallError::NoPlatform { .. }
-        | InstallError::NoIntegrity { .. }
-        | InstallError::Tarball { .. }
-        | InstallError::Clear { .. }
-        | InstallError::Integrity { .. }
-        | InstallError::Unpack { .. }
-        | InstallError::Write { .. }
-        | InstallError::Runtime(_) => ExitCode::Unsupported,
-    };
-    let out = CliError::from_chain(exit, error);
-    error.hint().into_iter().fold(out, CliError::hint)
-}
-
 fn install(args: &InstallArgs, environment: &HostEnvironment, output: &Output) -> Result<(), CliError> {
-    let profile = known_agent(&args.agent.name)?;
-    let latest = || VersionWish::Tag("latest".to_owned());
-    let wish = args.agent.version.clone().unwrap_or_else(latest);
-    let mut progress = Progress { output, wish: &args.agent, painted: None, said: None };
-    let installed = install_agent(environment, profile, &wish, &mut |news| progress.take(news));
-    progress.end();
-    let installed = installed.map_err(|error| install_failure(&error))?;
-    let (outcome, words, found) = match &installed {
-        Installed::New(found) => ("installed", "installed", found),
-        Installed::There(found) => ("there", "already installed:", found),
-    };
-    if output.json {
-        let data = json!({"outcome": outcome, "agent": machine(found)});
-        output.envelope(&Envelope::new("agent", ExitCode::Passed, data));
-        return Ok(());
-    }
-    let InstalledAgent { description, program, .. } = found;
-    let at = environment.shown_from_home(program);
-    let size = human_size(description.bytes);
-    output.result(&format!("{words} {}@{} ({size}) at {at}\n", description.name, description.version));
-    Ok(())
-}
-
-/// Progress of a download: on a terminal one line that is updated, elsewhere a line for each step.
-struct Progress<'a> {
-    output: &'a Output,
-    wish: &'a AgentWish,
-    painted: Option<Instant>,
-    said: Option<&'static str>,
-}
-
-impl Progress<'_> {
-    fn take(&mut self, news: InstallNews) {
-        if self.output.json {
-            return;
-        }
-        let wish = self.wish;
-        let (step, line) = match news {
-            InstallNews::Waiting => ("wait", format!("waiting for another process that installs {wish}")),
-            InstallNews::Fetching { bytes, total: Some(total) } => {
-                let percent = bytes.saturating_mul(100).checked_div(total).unwrap_or(100);
-                let (bytes, total) = (human_size(bytes), human_size(total));
-                ("fetch", format!("fetching {wish}: {bytes} of {total}, {percent} %"))
-            }
-            InstallNews::Fetching { bytes, total: None } => {
-                ("fetch", format!("fetching {wish}: {}", human_size(bytes)))
-            }
-            InstallNews::Unpacking => ("unpack", format!("unpacking {wish}")),
+    // All names first: a wrong one is reported before the first download.
+    args.agents.iter().try_for_each(|wish| known_agent(&wish.name).map(|_known| ()))?;
+    let mut rows = Vec::new();
+    for wish in &args.agents {
+        let installed = installing(wish, environment, output)?;
+        let (outcome, words, found) = match &installed {
+            Installed::New(found) => ("installed", "installed", found),
+            Installed::There(found) => ("there", "already installed:", found),
         };
-        let changed = self.said.replace(step) != Some(step);
-        if !std::io::stderr().is_terminal() {
-            if changed {
-                let plain = line.split_once(": ").map_or(line.as_str(), |(plain, _)| plain);
-                self.output.say(&format!("belljar: {plain} …"));
-            }
-        } else if changed || self.painted.is_none_or(|at| at.elapsed() > PAINT_EVERY) {
-            self.output.paint(&line);
-            self.painted = Some(Instant::now());
+        rows.push(json!({"outcome": outcome, "agent": machine(found)}));
+        if !output.json {
+            let InstalledAgent { description, program, .. } = found;
+            let at = environment.shown_from_home(program);
+            let size = human_size(description.bytes);
+            output
+                .result(&format!("{words} {}@{} ({size}) at {at}\n", description.name, description.version));
         }
     }
-
-    fn end(&self) {
-        if self.painted.is_some() {
-            self.output.paint("");
-        }
+    if output.json {
+        output.envelope(&Envelope::new("agent", ExitCode::Passed, json!({"installed": rows})));
     }
+    Ok(())
 }
 
 fn names(name: Option<&String>) -> Result<Vec<String>, CliError> {

@@ -223,7 +223,8 @@ impl TryOptions {
         Agreeing { options: &self.agree, sandbox: &sandbox, used_for, environment, output }.load(load)
     }
 
-    /// Has the user agree to what these trials ask for when they run.
+    /// Makes sure that their versions of the agent are there, and has the user agree to what these trials ask for when
+    /// they run.
     pub fn consent<'t>(
         &self,
         trials: impl IntoIterator<Item = &'t Trial>,
@@ -231,6 +232,12 @@ impl TryOptions {
         environment: &HostEnvironment,
         output: &Output,
     ) -> Result<Consent, CliError> {
+        let trials: Vec<&Trial> = trials.into_iter().collect();
+        let asked = self.agent.asked();
+        if used_for != TrialUse::Inspect || self.agent.installs() {
+            let wanted = trials.iter().filter_map(|trial| trial.release(asked.as_ref()));
+            self.agent.ready(wanted, environment, output)?;
+        }
         let sandbox = self.sandbox.asked();
         Agreeing { options: &self.agree, sandbox: &sandbox, used_for, environment, output }.ask(trials)
     }

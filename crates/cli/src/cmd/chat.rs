@@ -61,6 +61,7 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
             environment,
             model: options.model(environment)?,
             sandbox: options.sandbox.asked(),
+            agent: options.agent.asked(),
             consent,
             name: None,
             answering: options.deciders.answering(environment, LastWord::PersonAtTerminal)?,

@@ -44,6 +44,7 @@ fn run(args: &ExecArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
             verb: RunVerb::Exec,
             begun,
             agent,
+            version: None,
             workload,
             name: None,
             model: Model::Absent,

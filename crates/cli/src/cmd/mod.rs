@@ -1,5 +1,6 @@
 //! The verbs, one file each. A verb is its file, which implements [`Command`], and its line in `verbs!`.
 
+mod agent_options;
 mod agree;
 mod changes;
 mod dotenv_options;

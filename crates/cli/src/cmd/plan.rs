@@ -1,9 +1,9 @@
+use super::agent_options::{self, AgentOptions};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    AbsPath, Envelope, ExitCode, LaunchArgument, OsText, Purpose, RootPart, Unmet, Workload, WorkspaceMode,
-    visible,
+    AbsPath, Envelope, ExitCode, LaunchArgument, OsText, RootPart, Unmet, Workload, WorkspaceMode, visible,
 };
 use belljar_report::{PlanPage, Style, render_diagnostics, render_open, render_plan};
 use belljar_runner::{
@@ -15,7 +15,8 @@ use serde_json::json;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar plan\n  $ belljar plan --why home\n  $ belljar plan --json\n")]
 pub struct PlanArgs {
-    /// Agent name [default: the only declared agent]
+    /// Agent of the manifest [default: the only declared agent]
+    #[arg(value_name = "AGENT")]
     agent: Option<String>,
     /// Print one JSON object, with the digest of the plan
     #[arg(long)]
@@ -26,6 +27,8 @@ pub struct PlanArgs {
     #[command(flatten)]
     pub sandbox: super::start::SandboxOptions,
     #[command(flatten)]
+    version: AgentOptions,
+    #[command(flatten)]
     pub dotenv: super::dotenv_options::DotenvOptions,
     /// Explain where a value comes from, such as `model`, `env.PATH` or `egress`
     #[arg(long, value_name = "KEY")]
@@ -34,8 +37,8 @@ pub struct PlanArgs {
 
 impl Command for PlanArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, &call.planner_with(&self.dotenv)?.with_sandbox(self.sandbox.asked()), call.output)
-            .map(ExitCode::code)
+        let planner = call.planner_with(&self.dotenv)?.with_sandbox(self.sandbox.asked());
+        run(self, &planner.with_agent(self.version.asked()), call.output).map(ExitCode::code)
     }
 
     fn json(&self) -> bool {
@@ -48,7 +51,8 @@ impl Command for PlanArgs {
 }
 
 fn run(args: &PlanArgs, planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let planned = planner.plan(args.agent.as_deref(), Purpose::Session)?;
+    let ready = Some(&args.version).filter(|version| version.installs());
+    let planned = agent_options::plan(planner, (args.agent.as_deref(), ready), output)?;
     if !planned.warnings.is_empty() && !output.json {
         output.say(&render_diagnostics(&planned.warnings, &planned.sources, output.err_style()));
     }
@@ -80,7 +84,8 @@ fn run(args: &PlanArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
             "not_isolated": planned.open,
             "credential_found": planned.credential_found,
             "upstream": planned.upstream,
-            "program_found": planned.program_found,
+            "program_found": planned.program_found(),
+            "agent": planned.agent,
             "advice": advice,
         });
         let mut envelope = Envelope::new("plan", ExitCode::Passed, data);
@@ -95,7 +100,12 @@ fn run(args: &PlanArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
 
 /// The page of a plan, with what was found on this machine.
 pub fn page(planned: &Planned, home: &AbsPath, advice: &[String], style: Style) -> String {
-    let program = planned.program_found.as_ref().map(ToString::to_string);
+    let program = match &planned.program {
+        Ok(program) => program.path().map(ToString::to_string),
+        Err(error) => {
+            Some(std::iter::once(error.to_string()).chain(error.hints()).collect::<Vec<_>>().join("; "))
+        }
+    };
     let page = PlanPage {
         plan: &planned.compiled.plan,
         credential_found: planned.credential_found.as_deref(),
@@ -104,6 +114,7 @@ pub fn page(planned: &Planned, home: &AbsPath, advice: &[String], style: Style) 
         defaults: &planned.defaults,
         open: &planned.open,
         program_found: program.as_deref(),
+        agent: &planned.agent,
         home,
         advice,
     };

@@ -1,6 +1,7 @@
 mod protocol;
 mod text;
 
+use super::agent_options::{AgentOptions, of_replay};
 use super::agree::{AgreeOptions, Agreeing};
 use super::dotenv_options::DotenvOptions;
 use super::many::{self, ManyOptions, RepeatOption, Suite};
@@ -11,14 +12,14 @@ use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Digest, ExitCode, TimeSpan};
+use belljar_contract::{AbsPath, AgentChoice, Digest, ExitCode, TimeSpan};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{
     Consent, Keep, SuiteOutcome, SuiteVerb, Trial, TrialUse, load_scenario, selected,
 };
 use belljar_runner::tape::{
-    AcrossVersions, OnDrift, Pace, ReplayError, ReplayRequest, Scenarios, StaleRule, Tape,
-    find_tapes, open_cassette, replay,
+    AcrossVersions, OnDrift, Pace, ReplayError, ReplayRequest, Scenarios, StaleRule, Tape, find_tapes,
+    open_cassette, recorded_agent, replay,
 };
 use serde_json::Value;
 use std::ffi::OsString;
@@ -37,7 +38,8 @@ use text::{ReplayedRow, drift_text, row_text, stale_hint};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar replay scenarios -k hello\n  $ belljar replay --protocol --explain scenarios\n  \
-    $ belljar replay --json --protocol scenarios\n"
+    $ belljar replay --json --protocol scenarios\n  $ belljar replay --agent recorded --install scenarios\n",
+    mut_arg("agent_version", of_replay)
 )]
 pub struct ReplayArgs {
     /// Tapes, or directories to search for them; with --protocol, also cassettes
@@ -51,7 +53,7 @@ pub struct ReplayArgs {
     #[arg(long, value_enum, default_value = "fail", value_name = "HOW", conflicts_with = "protocol")]
     on_drift: Drifting,
     /// Run nothing: read the recorded conversation and judge it again
-    #[arg(long, conflicts_with_all = ["backend", "image", "repeat"])]
+    #[arg(long, conflicts_with_all = ["backend", "image", "repeat", "agent_version", "install"])]
     protocol: bool,
     /// Show the evidence behind each check that passed
     #[arg(long, conflicts_with = "quiet")]
@@ -76,6 +78,8 @@ pub struct ReplayArgs {
     network: bool,
     #[command(flatten)]
     sandbox: SandboxOptions,
+    #[command(flatten)]
+    agent: AgentOptions,
     #[command(flatten)]
     agree: AgreeOptions,
     #[command(flatten)]
@@ -180,9 +184,10 @@ fn alone(
     let (sandbox, used_for) = (args.sandbox.asked(), used_for(args));
     let agreeing = &Agreeing { options: &args.agree, sandbox: &sandbox, used_for, environment, output };
     let scenarios = Scenarios::within(args.timeout.map(TimeSpan::duration));
-    let (tape, trial) = open_to_run(args, agreeing, path, &scenarios)?;
-    let consent = agreeing.ask([&*trial])?;
-    many::alone(|| replay_one(args, environment, tape, (&trial, &consent), output))
+    let opened = open_to_run(args, agreeing, path, &scenarios)?;
+    args.agent.ready(opened.trial.release(opened.agent.as_ref()), environment, output)?;
+    let consent = agreeing.ask([&*opened.trial])?;
+    many::alone(|| replay_one(args, environment, opened, &consent, output))
 }
 
 /// Many tapes, each in a belljar of its own, after the user has agreed to what all of their scenarios ask for. A tape that
@@ -196,10 +201,12 @@ fn together(
     let (sandbox, used_for) = (args.sandbox.asked(), used_for(args));
     let agreeing = &Agreeing { options: &args.agree, sandbox: &sandbox, used_for, environment, output };
     let scenarios = Scenarios::within(args.timeout.map(TimeSpan::duration));
-    let load = |path| Some((path, open_to_run(args, agreeing, path, &scenarios).ok()?.1));
-    let loaded: Vec<(&AbsPath, Arc<Trial>)> = tapes.iter().filter_map(load).collect();
-    let consent = agreeing.ask(loaded.iter().map(|(_, trial)| &**trial))?;
-    let agreed = many::agreed(&consent, loaded.iter().map(|(path, trial)| (*path, &**trial)));
+    let load = |path| Some((path, open_to_run(args, agreeing, path, &scenarios).ok()?));
+    let loaded: Vec<(&AbsPath, ToReplay)> = tapes.iter().filter_map(load).collect();
+    let wanted = loaded.iter().filter_map(|(_, opened)| opened.trial.release(opened.agent.as_ref()));
+    args.agent.ready(wanted, environment, output)?;
+    let consent = agreeing.ask(loaded.iter().map(|(_, opened)| &*opened.trial))?;
+    let agreed = many::agreed(&consent, loaded.iter().map(|(path, opened)| (*path, &*opened.trial)));
     let suite = Suite {
         verb: SuiteVerb::Replay,
         files: tapes,
@@ -232,6 +239,7 @@ impl ReplayArgs {
             answers,
             network,
             sandbox,
+            agent,
             agree: _,
             dotenv,
             timeout,
@@ -242,6 +250,7 @@ impl ReplayArgs {
             json: _,
         } = self;
         let mut out = sandbox.arguments();
+        out.extend(agent.arguments());
         out.extend(dotenv.arguments());
         out.extend(["--on-drift".into(), on_drift.name().into()]);
         let mut flag = |name: &str, value: OsString| out.extend([name.into(), value]);
@@ -261,13 +270,20 @@ impl ReplayArgs {
     }
 }
 
-/// A tape that can be run again, and its scenario.
+/// A tape that can be run again, its scenario, and the version of the agent that is asked for.
+struct ToReplay {
+    tape: Tape,
+    trial: Arc<Trial>,
+    agent: Option<AgentChoice>,
+}
+
+/// Opens a tape to run it again.
 fn open_to_run(
     args: &ReplayArgs,
     agreeing: &Agreeing<'_>,
     path: &AbsPath,
     scenarios: &Scenarios,
-) -> Result<(Tape, Arc<Trial>), CliError> {
+) -> Result<ToReplay, CliError> {
     let environment = agreeing.environment;
     if path.as_path().is_file() {
         open_cassette(path, environment)?;
@@ -277,17 +293,22 @@ fn open_to_run(
         let trial = agreeing.load(|permit| load_scenario(environment, file, permit))??;
         Ok(Trial { untracked: untracked(args.include_untracked), ..trial })
     };
-    scenarios.open(path, environment, load)
+    let (tape, trial) = scenarios.open(path, environment, load)?;
+    let agent = match args.agent.recorded() {
+        true => Some(recorded_agent(&tape)?),
+        false => args.agent.asked(),
+    };
+    Ok(ToReplay { tape, trial, agent })
 }
 
 fn replay_one(
     args: &ReplayArgs,
     environment: &HostEnvironment,
-    tape: Tape,
-    (trial, consent): (&Trial, &Consent),
+    ToReplay { tape, trial, agent }: ToReplay,
+    consent: &Consent,
     output: &Output,
 ) -> Result<(ExitCode, Value), CliError> {
-    let mut options = try_options(args)?;
+    let (mut options, trial) = (try_options(args)?, &*trial);
     let detail = options.detail();
     let shown = environment.shown(tape.directory());
     let replayed = replay(ReplayRequest {
@@ -296,6 +317,7 @@ fn replay_one(
         trial,
         consent,
         sandbox: args.sandbox.asked(),
+        agent,
         on_drift: match args.on_drift {
             Drifting::Fail => OnDrift::Fail,
             Drifting::Continue => OnDrift::Continue,
@@ -362,6 +384,7 @@ fn try_options(args: &ReplayArgs) -> Result<TryOptions, CliError> {
         dotenv: args.dotenv.clone(),
         script: None,
         sandbox: SandboxOptions::default(),
+        agent: AgentOptions::default(),
         agree: AgreeOptions::default(),
         max_cost_usd: None,
         timeout: args.timeout,

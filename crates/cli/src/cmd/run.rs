@@ -1,3 +1,4 @@
+use super::agent_options::AgentOptions;
 use super::start::{Begun, Start, StartOptions, argument, start};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
@@ -12,7 +13,8 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(long_about = long_about(), after_help = "Examples:\n  $ belljar run --dry-run\n")]
 pub struct RunArgs {
-    /// Agent name [default: the only declared agent]
+    /// Agent of the manifest to start [default: the only declared agent]
+    #[arg(value_name = "AGENT")]
     agent: Option<String>,
     /// Name of the run; an error if it is taken
     #[arg(long, value_name = "NAME")]
@@ -20,6 +22,8 @@ pub struct RunArgs {
     /// Answer as the model with this script; needs no key and no tokens
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
+    #[command(flatten)]
+    version: AgentOptions,
     #[command(flatten)]
     pub options: StartOptions,
     /// Arguments for the agent, which replace the manifest's prompt
@@ -42,7 +46,7 @@ fn long_about() -> String {
 
 impl Command for RunArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
-        run(self, self.options.begin(call)?, call.output)
+        run(self, self.options.begin(call)?.with_agent(self.version.asked()), call.output)
     }
 
     fn json(&self) -> bool {
@@ -68,5 +72,7 @@ fn run(args: &RunArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
         }
     };
     let (agent, workload) = (args.agent.as_deref(), &Workload::Agent(arguments));
-    start(Start { verb: RunVerb::Run, begun, agent, workload, name, model, options: &args.options }, output)
+    let (verb, options) = (RunVerb::Run, &args.options);
+    let version = Some(&args.version);
+    start(Start { verb, begun, agent, version, workload, name, model, options }, output)
 }

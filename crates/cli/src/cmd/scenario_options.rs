@@ -6,6 +6,7 @@ mod output;
 pub use answers::{AnswerOptions, LastWord, WhenUnanswered};
 pub use output::{failure, print_result, show, warn};
 
+use super::agent_options::AgentOptions;
 use super::agree::AgreeOptions;
 use super::dotenv_options::DotenvOptions;
 use super::many;
@@ -36,6 +37,8 @@ pub struct TryOptions {
     #[command(flatten)]
     pub sandbox: SandboxOptions,
     #[command(flatten)]
+    pub agent: AgentOptions,
+    #[command(flatten)]
     pub agree: AgreeOptions,
     #[command(flatten)]
     pub dotenv: DotenvOptions,
@@ -54,7 +57,7 @@ pub struct TryOptions {
     /// Print failures only
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Print everything: thoughts, whole results, the evidence behind each check
+    /// Print thoughts, whole results and the evidence behind each check
     #[arg(short, long)]
     pub verbose: bool,
     /// Print one JSON object
@@ -176,6 +179,7 @@ impl TryOptions {
                 environment,
                 model,
                 sandbox: self.sandbox.asked(),
+                agent: self.agent.asked(),
                 consent,
                 name: None,
                 answering: self.deciders.answering(environment, LastWord::NoOne)?,
@@ -201,6 +205,7 @@ impl TryOptions {
             deciders,
             script,
             sandbox,
+            agent,
             agree: _,
             dotenv,
             max_cost_usd,
@@ -213,6 +218,7 @@ impl TryOptions {
         } = self;
         let mut out = deciders.for_worker(questions);
         out.extend(sandbox.arguments());
+        out.extend(agent.arguments());
         out.extend(dotenv.arguments());
         let mut flag = |name: &str, value: OsString| out.extend([name.into(), value]);
         script.iter().for_each(|script| flag("--script", script.into()));

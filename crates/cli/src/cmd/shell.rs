@@ -41,6 +41,7 @@ fn run(args: &ShellArgs, begun: Begun, output: &Output) -> Result<u8, CliError> 
             verb: RunVerb::Shell,
             begun,
             agent,
+            version: None,
             workload,
             name: None,
             model: Model::Absent,

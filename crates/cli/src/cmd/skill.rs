@@ -135,11 +135,17 @@ fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Resu
     let mut trial = Trial { cost: options.max_cost_usd, untracked: options.untracked(), ..trial };
     limit_time(&mut trial, options.timeout);
     let conversation = args.subject.conversation()?;
-    let sandbox = options.sandbox.asked();
+    let (sandbox, agent) = (options.sandbox.asked(), options.agent.asked());
     let used_for = if args.dry_run { TrialUse::Inspect } else { TrialUse::Run };
     let consent = &options.consent([&trial], used_for, environment, output)?;
     if args.dry_run {
-        let planning = Planning { environment, sandbox: &sandbox, conversation: &conversation, consent };
+        let planning = Planning {
+            environment,
+            sandbox: &sandbox,
+            agent: agent.as_ref(),
+            conversation: &conversation,
+            consent,
+        };
         return plan(&trial, planning, output);
     }
     if !options.quiet {
@@ -152,6 +158,7 @@ fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Resu
             environment,
             model: options.model(environment)?,
             sandbox,
+            agent,
             consent,
             name: None,
             answering: options.deciders.answering(environment, LastWord::PersonAtTerminal)?,

@@ -1,26 +1,28 @@
 //! Shared by `run`, `exec` and `shell`: shows the plan, asks for agreement, and runs the command.
 
+mod text;
+
+use super::agent_options::{self, AgentOptions};
 use super::dotenv_options::DotenvOptions;
 use crate::cmd::Call;
 use crate::confirm::confirmed;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{
-    AgentName, BackendKind, Destination, Digest, EgressRule, Entering, Envelope, Event, ExitCode, ImageName,
-    OpenNeed, OsText, Purpose, RuleEffect, RunName, RunVerb, SandboxChoice, TimeSpan, Workload, visible,
-    visible_start,
+    AgentChoice, AgentName, BackendKind, Digest, Envelope, Event, ExitCode, ImageName, OpenNeed, OsText,
+    RunName, RunVerb, SandboxChoice, TimeSpan, Workload, visible,
 };
 use belljar_report::{changes, render_changes, render_diagnostics, render_open};
-use belljar_runner::changes::KeptSummary;
 use belljar_runner::{
-    AgreementStanding, Agreements, CommandOutcome, Denied, EgressMode, Ending, LaunchFacts, Model, Planned,
-    Planner, Reach, Report, RunError, RunRequest, RunSubject, Spent, Stdio, Waiting, ask_hidden,
-    is_interactive, launch_hints, run,
+    AgreementStanding, Agreements, CommandOutcome, EgressMode, Ending, LaunchFacts, Model, Planned, Planner,
+    Reach, Report, RunError, RunRequest, RunSubject, Stdio, Waiting, ask_hidden, is_interactive,
+    launch_hints, run,
 };
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use text::{audit, keeping, proposal, report_denied, spending};
 
 /// Options of every verb that starts something.
 #[derive(Debug, clap::Args)]
@@ -94,6 +96,13 @@ impl StartOptions {
     }
 }
 
+impl Begun {
+    /// The same for a version of the agent.
+    pub fn with_agent(self, agent: Option<AgentChoice>) -> Self {
+        Self { planner: self.planner.with_agent(agent), ..self }
+    }
+}
+
 /// An argument of the command line, whatever its bytes.
 pub fn argument(argument: OsString) -> Result<OsText, CliError> {
     OsText::new(argument.into_vec()).map_err(|error| CliError::new(ExitCode::LaunchFailed, error.to_string()))
@@ -104,6 +113,8 @@ pub struct Start<'a> {
     pub verb: RunVerb,
     pub begun: Begun,
     pub agent: Option<&'a str>,
+    /// How the version of the agent is chosen; `None` if no agent is started.
+    pub version: Option<&'a AgentOptions>,
     pub workload: &'a Workload,
     pub name: Option<RunName>,
     pub model: Model,
@@ -112,10 +123,11 @@ pub struct Start<'a> {
 
 /// Plans, asks, runs, reports; returns the exit status.
 pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
-    let Start { verb, begun: Begun { planner, waiting }, agent, workload, name, model, options } = request;
+    let Start { verb, begun: Begun { planner, waiting }, agent, version, workload, name, model, options } =
+        request;
     let planner = &planner;
-    let planned =
-        planner.plan(agent, Purpose::Session).map_err(|error| CliError::from(error).into_launch())?;
+    let ready = version.filter(|version| !options.dry_run || version.installs());
+    let planned = agent_options::plan(planner, (agent, ready), output).map_err(CliError::into_launch)?;
     if options.dry_run {
         show(verb, planner, &planned, output);
         return Ok(ExitCode::Passed.code());
@@ -127,6 +139,8 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
         let hints = launch_hints(&error, planner.environment());
         hints.into_iter().fold(CliError::from(error), CliError::hint)
     };
+    let held = version.map(|_started| planned.hold_agent(planner.environment())).transpose();
+    let _held = held.map_err(|error| CliError::from(&*error).into_launch())?;
     // Before the user agrees: what is replaced after that is not mounted.
     let facts = LaunchFacts::gather(&planned, planner.environment()).map_err(explained)?;
     let pinned = super::agree::pinned(options.agree_to, planned.compiled.plan.digest())?;
@@ -308,93 +322,4 @@ fn instead(trust: &str, digest: Digest) -> String {
 /// A verb with the agent that is meant, to be typed.
 fn named(verb: &str, planned: &Planned) -> String {
     super::changes::command(verb, planned.called.as_ref().map(AgentName::as_str), None)
-}
-
-/// Prints refused connections, each with the line that would allow it.
-fn report_denied(denied: &[Denied], output: &Output) {
-    const SHOWN: usize = 20;
-    for Denied { sentence, advice, times } in denied.iter().take(SHOWN) {
-        let often = if *times > 1 { format!(" ({times} times)") } else { String::new() };
-        output.say(&format!("{} {}{often}", output.err_style().warn("refused:"), visible(sentence)));
-        if let Some(advice) = advice {
-            output.say(&format!("  to allow it, {}", visible(advice)));
-        }
-    }
-    if denied.len() > SHOWN {
-        output.say(&format!("  and {} more, in the egress log", denied.len() - SHOWN));
-    }
-}
-
-/// The lines that would allow what was asked for. Whether it should be is for the user to say.
-fn proposal(planned: &Planned, needed: &[Destination]) -> String {
-    let agent = &planned.compiled.plan.agent;
-    if needed.is_empty() && planned.compiled.plan.egress.rules.is_empty() {
-        return "belljar: `egress.allow` is empty, so no host could be reached and no request was logged; \
-            allow one host, and `--learn` shows the others"
-            .to_owned();
-    }
-    if needed.is_empty() {
-        return "belljar: nothing was asked for that the rules do not allow".to_owned();
-    }
-    let mut text = format!(
-        "belljar: to allow what was asked for, add to the manifest what you agree with:\n\n  [agents.{agent}.egress]\n"
-    );
-    let rules = &planned.compiled.plan.egress.rules;
-    let own = |rule: &&EgressRule| rule.effect == RuleEffect::Allow && !rule.id.starts_with("ssh-");
-    text.push_str("  allow = [\n");
-    for rule in rules.iter().filter(own) {
-        text.push_str(&format!("      {:?},\n", rule.host.to_string()));
-    }
-    for destination in needed {
-        text.push_str(&format!("      {:?}, # new\n", destination.pattern()));
-    }
-    text.push_str("  ]");
-    text
-}
-
-/// What is kept beside the project, where, and what to do with it.
-fn keeping(kept: &KeptSummary, planner: &Planner) -> String {
-    let KeptSummary { name, called, ambiguous, directory, files, guarded, commits, refs } = kept;
-    let (agent, layer) = (called.as_ref().map(AgentName::as_str), ambiguous.then_some(name.as_str()));
-    let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-    let mut parts = vec![plural(*files, "changed file")];
-    // An agent can make any number of branches, of any name.
-    const BRANCHES: usize = 3;
-    const LETTERS: usize = 60;
-    let named = commits.iter().take(BRANCHES);
-    parts.extend(named.map(|(branch, count)| {
-        format!("{} on {}", plural(*count, "commit"), visible_start(branch, LETTERS))
-    }));
-    if commits.len() > BRANCHES {
-        parts.push(format!("commits on {} more branches", commits.len() - BRANCHES));
-    }
-    if *refs > 0 {
-        parts.push(format!("{} moved", plural(*refs, "ref")));
-    }
-    let mut text =
-        format!("belljar: {} kept in {}", parts.join(", "), planner.environment().shown(directory));
-    match guarded {
-        0 => {}
-        1 => text.push_str("; 1 needs confirmation"),
-        count => text.push_str(&format!("; {count} need confirmation")),
-    }
-    for verb in ["diff", "apply", "discard"] {
-        text.push_str(&format!("\n  {}", super::changes::command(verb, agent, layer)));
-    }
-    text
-}
-
-fn spending(spent: Spent) -> String {
-    let Spent { input_tokens, output_tokens, cost_micros } = spent;
-    let cents = cost_micros.div_ceil(10_000);
-    format!("{input_tokens} tokens read, {output_tokens} written, ${}.{:02}", cents / 100, cents % 100)
-}
-
-/// Secrets that would enter the sandbox are named before they do.
-fn audit(planned: &Planned, output: &Output) {
-    let line = |entry: &Entering| format!("{} ({})", entry.name, entry.describe());
-    let lines: Vec<String> = planned.entering.iter().map(line).collect();
-    if !lines.is_empty() {
-        output.say(&format!("belljar: secrets that enter the sandbox: {}", visible(&lines.join(", "))));
-    }
 }

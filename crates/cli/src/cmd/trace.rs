@@ -88,6 +88,7 @@ fn traced(kept: &KeptRun, full: bool) -> RunTrace {
         run: kept.run.head.id.clone(),
         verb: kept.verb(),
         subject: kept.subject(),
+        agent: kept.agent(),
         started_at_ms: kept.run.head.started_at_ms,
         verdict: verdict.filter(|_| doubts.is_empty()).map(|verdict| (verdict.conclusion, verdict.exit_code)),
         conversation: kept.source,

@@ -34,7 +34,8 @@ const SCENARIO_KEYS: [(&str, Asks); 15] = [
     ("allow_host_writes", Nothing("directories are always copied")),
 ];
 
-const SESSION_KEYS: [(&str, Asks); 45] = [
+const SESSION_KEYS: [(&str, Asks); 46] = [
+    ("agent", Nothing("one of the versions that the user installed; none is installed because of it")),
     ("model", Nothing("a name")),
     ("effort", Nothing("a word")),
     ("extended_thinking", Nothing("a switch of the model")),

@@ -1,6 +1,7 @@
 //! `belljar agent`, against a registry that the test serves.
 
 mod registry;
+mod used;
 
 use crate::stage::Stage;
 use belljar_testkit::process::Finished;
@@ -77,7 +78,7 @@ fn a_version_is_installed_listed_and_removed() {
     let asked = registry.heard().len();
     let again = run(&stage, &registry, &["install", "claude-code@2.1.3", "--json"]);
     let again: Value = serde_json::from_str(&again.stdout).unwrap();
-    assert_eq!(again["data"]["outcome"], "there");
+    assert_eq!(again["data"]["installed"][0]["outcome"], "there");
     let list = stage.json(&["agent", "list", "--json"]);
     let agents = list["data"]["agents"].as_array().unwrap();
     assert_eq!(agents.len(), 1, "{list:#}");

@@ -43,7 +43,7 @@ fn one_json_object_with_stable_keys() {
     assert_eq!(keys(&envelope), "belljar version verb ok exit_code exit_meaning data diagnostics");
     assert_eq!(
         keys(&envelope["data"]),
-        "digest plan reasons secrets default_limits not_isolated credential_found upstream program_found advice"
+        "digest plan reasons secrets default_limits not_isolated credential_found upstream program_found agent advice"
     );
     let plan = &envelope["data"]["plan"];
     assert_eq!(
@@ -132,7 +132,7 @@ fn why_something_unknown_names_what_is_near() {
     );
     assert_outcome(
         &why(&stage, "nothing"),
-        "exit 2\n--- stdout\n--- stderr\nerror: the plan has no `nothing`\n  hint: it has agent, harness, model, backend, \
+        "exit 2\n--- stdout\n--- stderr\nerror: the plan has no `nothing`\n  hint: it has agent, harness, agent_version, model, backend, \
          home, workspace, skills, library, instance, egress, env, permissions\n",
     );
 }

@@ -5,10 +5,10 @@ use super::{
     whole_number, whole_number_schema,
 };
 use crate::{
-    AbsPath, Access, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, Host, HostName, HostPattern,
-    HostPatternError, HostTarget, ImageName, ImageNameError, Lane, Letters, LibraryName, Method, PathPattern,
-    Pattern, PermissionMode, Port, QuantityError, SshPublicKey, SshPublicKeyError, TimeSpan, Usd,
-    WorkspaceMode,
+    AbsPath, Access, AgentName, AgentRelease, AgentReleaseError, BackendKind, ByteSize, Cpus, EnvName,
+    HomeMode, Host, HostName, HostPattern, HostPatternError, HostTarget, ImageName, ImageNameError, Lane,
+    Letters, LibraryName, Method, PathPattern, Pattern, PermissionMode, Port, QuantityError, SshPublicKey,
+    SshPublicKeyError, TimeSpan, Usd, WorkspaceMode,
 };
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
@@ -64,6 +64,26 @@ impl Scalar for HostPattern {
                 None => fault,
             }
         })
+    }
+}
+
+impl Scalar for AgentRelease {
+    const EXPECTED: &'static str = "a version of an agent, as in `\"NAME@2.1.197\"`";
+    fn parse(text: &str) -> Result<Self, Fault> {
+        AgentRelease::parse(text).map_err(|error| {
+            let help = match error {
+                AgentReleaseError::NoVersion | AgentReleaseError::Name => {
+                    "write the kind of agent, `@` and an exact version"
+                }
+                AgentReleaseError::Version(_) => {
+                    "a tag such as `latest` means another version every time; name an exact one"
+                }
+            };
+            Fault::new(error.to_string()).help(help)
+        })
+    }
+    fn pattern() -> Option<&'static str> {
+        Some("^[a-zA-Z0-9][a-zA-Z0-9_-]*@[0-9]+\\.[0-9]+\\.[0-9]+([-+][a-zA-Z0-9.+-]*)?$")
     }
 }
 

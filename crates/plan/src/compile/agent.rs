@@ -10,10 +10,10 @@ use crate::manifest::{AgentSpec, Layered, PathText, PermissionsSpec, ToolsSpec, 
 use belljar_contract::decode::{At, Place, list};
 use belljar_contract::nearest;
 use belljar_contract::{
-    AbsPath, AgentName, BackendKind, Egress, EnvEntry, Harness, HarnessProfile, HomeMode, ImageName,
-    Instance, InstanceKey, LibraryName, McpLaunch, McpServer, PLAN_FORMAT, PermissionRules, Plan, Plugin,
-    Purpose, Refusal, Skill, SyntheticAddresses, ToolRules, Wanted, WantedPlugin, WantedSkill, Workspace,
-    WorkspaceMode,
+    AbsPath, AgentName, AgentRelease, BackendKind, Egress, EnvEntry, Harness, HarnessProfile, HomeMode,
+    ImageName, Instance, InstanceKey, LibraryName, McpLaunch, McpServer, PLAN_FORMAT, PermissionRules, Plan,
+    Plugin, PublishedVersion, Purpose, Refusal, Skill, SyntheticAddresses, ToolRules, Wanted, WantedPlugin,
+    WantedSkill, Workspace, WorkspaceMode,
 };
 use std::collections::BTreeMap;
 
@@ -23,6 +23,8 @@ pub(crate) const TEST_WORKSPACE: &str = "/workspace";
 const AGENT_HOME: &str = "/home/agent";
 /// belljar's own directory inside.
 const KIT: &str = "/opt/belljar";
+/// The option that asks for a version of the agent.
+const AGENT_OPTION: &str = "--agent";
 
 pub(super) fn compile(
     compiler: &mut Compiler<'_>,
@@ -32,6 +34,7 @@ pub(super) fn compile(
     // Destructured in full: a key that is added to the schema stops this function from compiling.
     let AgentSpec {
         harness,
+        agent: release,
         model,
         effort,
         role,
@@ -59,8 +62,9 @@ pub(super) fn compile(
     let mut reasons = Reasons::default();
     reasons.add("agent", name.as_str(), Origin::Written(agent.place.clone()));
 
-    let harness = compiler.harness(harness.as_ref(), &mut reasons)?;
+    let harness = compiler.harness((harness.as_ref(), release.as_ref()), &mut reasons)?;
     let profile = harness.profile();
+    let agent_version = compiler.agent_version(release.as_ref(), profile, &agent.place, &mut reasons);
     let model = word("model", model.as_ref(), &mut reasons);
     let effort = compiler.effort(effort.as_ref(), profile, &mut reasons);
     let backend = match request.sandbox.backend {
@@ -199,6 +203,7 @@ pub(super) fn compile(
         format: PLAN_FORMAT,
         agent: name.clone(),
         harness: profile.name.clone(),
+        agent_version,
         purpose: request.purpose,
         backend,
         image,
@@ -236,39 +241,77 @@ pub(super) fn references(compiler: &mut Compiler<'_>, name: &AgentName, spec: &A
     compiler.pick(name, "plugin", &spec.plugins, &manifest.plugins);
     compiler.pick(name, "MCP server", &spec.mcp, &manifest.mcp);
     let mut reasons = Reasons::default();
-    if let Some(harness) = compiler.harness(spec.harness.as_ref(), &mut reasons) {
+    if let Some(harness) = compiler.harness((spec.harness.as_ref(), spec.agent.as_ref()), &mut reasons) {
         compiler.effort(spec.effort.as_ref(), harness.profile(), &mut reasons);
     }
 }
 
 impl<'a> Compiler<'a> {
-    fn harness(&mut self, written: Option<&At<Word>>, reasons: &mut Reasons) -> Option<&'a dyn Harness> {
+    /// The kind of agent: as written, or the one that a version is named of.
+    fn harness(
+        &mut self,
+        (written, release): (Option<&At<Word>>, Option<&At<AgentRelease>>),
+        reasons: &mut Reasons,
+    ) -> Option<&'a dyn Harness> {
         let known = self.request.harnesses;
-        let name = match written {
-            Some(at) => at.value.0.as_str(),
-            None => known.first().map_or("", |harness| harness.profile().name.as_str()),
+        let written = written.map(|at| (at.value.0.as_str(), &at.place, "harness"));
+        let released = release.map(|at| (at.value.name.as_str(), &at.place, "agent"));
+        if let (Some((harness, place, _)), Some((name, named, _))) = (written, released)
+            && harness != name
+        {
+            let harness = belljar_contract::decode::shown(harness);
+            let message = format!("`agent` is a version of `{name}`, but `harness` is `{harness}`");
+            let found = self.report("contradiction", message, named, "another kind of agent");
+            found.help = Some("leave `harness` out: `agent` names it too".to_owned());
+            found.related.push(place.label("the harness"));
+            return None;
+        }
+        let asked = self.request.agent.map(|asked| asked.release.name.as_str());
+        let asked = asked.filter(|name| known.iter().any(|harness| harness.profile().name == *name));
+        let (name, origin) = match (written.or(released), asked) {
+            (Some((name, place, _)), _) => (name, Origin::Written(place.clone())),
+            (None, Some(name)) => (name, Origin::Option(AGENT_OPTION)),
+            (None, None) => (known.first()?.profile().name.as_str(), Origin::Default(defaults::HARNESS)),
         };
         let found = known.iter().find(|harness| harness.profile().name == name);
-        match (found, written) {
-            (Some(harness), Some(at)) => {
-                reasons.add("harness", name, Origin::Written(at.place.clone()));
-                Some(*harness)
-            }
-            (Some(harness), None) => {
-                reasons.add("harness", name, Origin::Default(defaults::HARNESS));
-                Some(*harness)
-            }
-            (None, Some(at)) => {
-                let known: Vec<&str> = known.iter().map(|harness| harness.profile().name.as_str()).collect();
-                let label = nearest(name, known.iter().copied())
-                    .map_or(String::new(), |near| format!("did you mean `{near}`?"));
-                let message = format!("no harness is called `{}`", belljar_contract::decode::shown(name));
-                self.report("unknown-harness", message, &at.place, &label).help =
-                    Some(format!("known: {}", list(&known)));
-                None
-            }
-            (None, None) => None,
+        if let Some(harness) = found {
+            reasons.add("harness", name, origin);
+            return Some(*harness);
         }
+        let (name, place, what) = written.or(released)?;
+        let known: Vec<&str> = known.iter().map(|harness| harness.profile().name.as_str()).collect();
+        let label = nearest(name, known.iter().copied())
+            .map_or(String::new(), |near| format!("did you mean `{near}`?"));
+        let message = format!("no {what} is called `{}`", belljar_contract::decode::shown(name));
+        self.report("unknown-harness", message, place, &label).help =
+            Some(format!("known: {}", list(&known)));
+        None
+    }
+
+    /// The version of the agent that is started; `None` is the program on the search path.
+    fn agent_version(
+        &mut self,
+        written: Option<&At<AgentRelease>>,
+        profile: &HarnessProfile,
+        agent: &Place,
+        reasons: &mut Reasons,
+    ) -> Option<PublishedVersion> {
+        let (release, origin) = match (self.request.agent, written) {
+            (Some(asked), _) => (&asked.release, Origin::Option(AGENT_OPTION)),
+            (None, Some(at)) => (&at.value, Origin::Written(at.place.clone())),
+            (None, None) => {
+                reasons.add("agent_version", "any", Origin::Default(defaults::AGENT_VERSION));
+                return None;
+            }
+        };
+        if release.name != profile.name {
+            let message =
+                format!("`{AGENT_OPTION} {release}` is a version of another agent than `{}`", profile.name);
+            self.report("contradiction", message, agent, "this agent").help =
+                Some(format!("name a version of {}", profile.name));
+        }
+        reasons.add("agent_version", release.version.as_str(), origin);
+        Some(release.version.clone())
     }
 
     fn effort(

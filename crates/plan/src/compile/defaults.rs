@@ -8,6 +8,8 @@ pub const BUILT_IN_AGENT: &str = "default";
 
 /// Why the first of the known harnesses is the default.
 pub(super) const HARNESS: &str = "the first agent belljar knows";
+/// Why no version is the default.
+pub(super) const AGENT_VERSION: &str = "the program on your PATH, whatever its version is";
 pub(super) const HOME: (HomeMode, &str) =
     (HomeMode::Project, "a conversation can be resumed, and nothing of yours is visible");
 pub(super) const WORKSPACE: (WorkspaceMode, &str) =

@@ -26,8 +26,8 @@ use crate::manifest::{Manifest, PathText};
 use belljar_contract::decode::{At, Place, list};
 use belljar_contract::nearest;
 use belljar_contract::{
-    AbsPath, AgentName, Diagnostic, Harness, LibraryName, Plan, Plugin, Purpose, SandboxChoice, Skill,
-    Sources, UsedOutside,
+    AbsPath, AgentChoice, AgentName, Diagnostic, Harness, LibraryName, Plan, Plugin, Purpose, SandboxChoice,
+    Skill, Sources, UsedOutside,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +54,8 @@ pub struct Request<'a> {
     pub rigour: Rigour,
     /// The backend and image of the command line, which override the manifest.
     pub sandbox: &'a SandboxChoice,
+    /// The version of the agent that the command line asks for, which overrides the manifest.
+    pub agent: Option<&'a AgentChoice>,
 }
 
 /// A plan and where each of its values comes from.

@@ -40,6 +40,7 @@ pub(super) fn write(page: &mut Page, parts: &AgentSection<'_>) {
 
 fn character(page: &mut Page, harness: &HarnessFacts<'_>, has_instructions: bool) {
     page.key("harness", &quote(harness.name));
+    page.key("agent", &quote(&format!("{}@{}", harness.name, harness.example_version)));
     page.key("model", &quote(harness.example_model));
     page.key("effort", "\"high\"");
     if has_instructions {

@@ -38,6 +38,8 @@ pub struct Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HarnessFacts<'a> {
     pub name: &'a str,
+    /// A version to show as an example.
+    pub example_version: &'a str,
     /// A model to show as an example.
     pub example_model: &'a str,
     /// The file with instructions that the agent reads in a project.

@@ -7,8 +7,12 @@ use belljar_contract::decode::{Kind, Node, Table};
 use belljar_contract::{AbsPath, LibraryName};
 use serde_json::Value;
 
-const HARNESS: HarnessFacts<'_> =
-    HarnessFacts { name: "scribe", example_model: "some-model", instructions_file: "SCRIBE.md" };
+const HARNESS: HarnessFacts<'_> = HarnessFacts {
+    name: "scribe",
+    example_version: "2.1.197",
+    example_model: "some-model",
+    instructions_file: "SCRIBE.md",
+};
 
 fn skill(name: &str, path: &str, description: Option<&str>) -> FoundSkill {
     FoundSkill {

@@ -6,8 +6,8 @@ use super::source::{CredentialText, EnvText};
 use super::value::{Argument, HeaderName, Line, PathText, Positive, Program, SshWord, Text, Word};
 use belljar_contract::decode::{At, Many, Named, table};
 use belljar_contract::{
-    AbsPath, Access, AgentName, BackendKind, ByteSize, Cpus, EnvName, HomeMode, Host, HostName, HostPattern,
-    ImageName, LibraryName, Port, SshPublicKey, TimeSpan, Usd, WorkspaceMode,
+    AbsPath, Access, AgentName, AgentRelease, BackendKind, ByteSize, Cpus, EnvName, HomeMode, Host, HostName,
+    HostPattern, ImageName, LibraryName, Port, SshPublicKey, TimeSpan, Usd, WorkspaceMode,
 };
 
 table! {
@@ -73,6 +73,8 @@ table! {
     pub struct AgentSpec {
         /// The kind of agent; the first one that belljar knows when absent.
         harness: Option<At<Word>>,
+        /// The version to start, of those that belljar keeps, such as `NAME@2.1.197`; the agent on your PATH when absent.
+        agent: Option<At<AgentRelease>>,
         /// The model; the agent's own default when absent.
         model: Option<At<Word>>,
         /// How hard the model thinks.

@@ -10,11 +10,13 @@ use super::words::{
 };
 use crate::manifest::{PathText, Positive};
 use belljar_contract::decode::{At, Decode, Fault, Faults, Place};
-use belljar_contract::{Diagnostic, HostName, HostPattern, PermissionMode};
+use belljar_contract::{AgentRelease, Diagnostic, HostName, HostPattern, PermissionMode};
 
 /// A session. Paths are as written, relative to the session's file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Session {
+    /// The version of the agent; `None` is the program on the search path.
+    pub agent: Option<AgentRelease>,
     pub model: Option<String>,
     /// How hard the model thinks.
     pub effort: Effort,
@@ -107,6 +109,7 @@ impl Default for Session {
     /// The session of a scenario that names none.
     fn default() -> Self {
         Self {
+            agent: None,
             model: None,
             effort: Effort::default(),
             thinking: None,
@@ -157,6 +160,7 @@ pub fn parse_session(text: DocumentText) -> Result<SessionFile, DocumentError> {
 fn session(spec: SessionSpec, faults: &mut Faults<'_>) -> Session {
     // Destructured in full: a key that is added stops this function from compiling.
     let SessionSpec {
+        agent,
         model,
         effort,
         extended_thinking,
@@ -196,6 +200,7 @@ fn session(spec: SessionSpec, faults: &mut Faults<'_>) -> Session {
     let DebugSpec { max_thinking_tokens, thinking_display } =
         debug.map_or(DebugSpec { max_thinking_tokens: None, thinking_display: None }, |at| at.value);
     Session {
+        agent: agent.map(|at| at.value),
         model: model.map(|at| at.value.0),
         effort: effort.map_or(defaults.effort, |at| at.value),
         thinking: thinking(extended_thinking, max_thinking_tokens, faults),

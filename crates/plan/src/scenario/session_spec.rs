@@ -5,14 +5,17 @@ use super::words::{
     CompactWindow, Effort, FolderMode, PermissionParity, PluginReference, ThinkingDisplay, ToolSearch,
 };
 use crate::manifest::{Line, PathText, Positive, Word};
-use belljar_contract::PermissionMode;
 use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Node, Scalar, shown, table};
+use belljar_contract::{AgentRelease, PermissionMode};
 use serde_json::{Value, json};
 
 table! {
     /// A session: what the agent of a scenario is and what it gets.
     "a session"
     pub struct SessionSpec {
+        /// The version of the agent to start, of those that belljar keeps, such as `NAME@2.1.197`; the agent on your PATH
+        /// when absent. It is never installed because of this key.
+        agent: Option<At<AgentRelease>>,
         /// The model; the agent's own default when absent.
         model: Option<At<Word>>,
         /// How hard the model thinks; `medium` when absent. `extra` is `xhigh`.

@@ -73,6 +73,7 @@ pub fn agent_under_test(
 ) -> Result<LayerText, StagedError> {
     // Destructured in full: whatever is added is either written here or named as somebody else's.
     let Session {
+        agent,
         model,
         effort,
         thinking: _,
@@ -107,6 +108,9 @@ pub fn agent_under_test(
         Some(HomeMode::Shared) => "shared",
     };
     out.line(format!("home = {}\nworkspace = \"direct\"", quote(home)));
+    if let Some(agent) = agent {
+        out.line(format!("agent = {}", quote(&agent.to_string())));
+    }
     if let Some(backend) = backend {
         out.line(format!("backend = {}", quote(backend.name())));
     }

@@ -46,6 +46,7 @@ fn check(texts: &[(ManifestLayer, &[u8])]) {
     for facts in [nothing, world.answer(asked)] {
         let request = Request {
             sandbox: &sandbox,
+            agent: None,
             manifest: &manifest,
             harnesses: &harnesses,
             facts: &facts,

@@ -46,7 +46,8 @@ fn staged() -> Staged {
     }
 }
 
-const SESSION: &str = "model: some-model
+const SESSION: &str = "agent: scribe@2.1.197
+model: some-model
 effort: high
 egress: {extra_allow: [api.example.org, '*.example.net:8443']}
 web_fetch: {approved_domains: [docs.example.org]}
@@ -70,6 +71,7 @@ env = { MODE = { value = "?not a question" }, KEY = { env = "GITHUB_TOKEN" } }
 [agents.under-test]
 home = "clean"
 workspace = "direct"
+agent = "scribe@2.1.197"
 backend = "bwrap"
 model = "some-model"
 effort = "high"

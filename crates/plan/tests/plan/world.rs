@@ -252,6 +252,7 @@ impl World {
         let sandbox = SandboxChoice::default();
         let mut compiler = Compiler::new(Request {
             sandbox: &sandbox,
+            agent: None,
             manifest,
             harnesses: &harnesses,
             facts: &facts,

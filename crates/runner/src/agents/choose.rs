@@ -1,11 +1,14 @@
 //! The agent that a user names, and the version of it that is installed.
 
 use super::store::{AgentStore, AgentStoreError, InstalledAgent};
-use super::version::{AgentWish, PublishedVersion, VersionWish};
+use super::version::{AgentWish, VersionWish};
 use crate::environment::HostEnvironment;
 use crate::plan::agent_version::agent_version;
-use belljar_contract::{AbsPath, AgentVersion, Harness, HarnessProfile, nearest};
+use belljar_contract::{
+    AbsPath, AgentRelease, AgentVersion, Harness, HarnessProfile, PublishedVersion, nearest,
+};
 use belljar_session::Harnesses;
+use std::collections::BTreeSet;
 
 /// Why no program is found for what a user named.
 #[derive(Debug, thiserror::Error)]
@@ -15,30 +18,52 @@ pub enum ChooseError {
     /// A tag is resolved by the registry alone.
     #[error("`{wish}` is not a version")]
     NotAVersion { wish: AgentWish },
-    #[error("{name}@{version} is not installed")]
-    NotInstalled { name: String, version: PublishedVersion },
+    #[error("{} {} not installed", releases(missing, ", "), if missing.len() == 1 { "is" } else { "are" })]
+    NotInstalled { missing: Vec<MissingAgent> },
     #[error("`{program}` is not on your PATH, and no version was named")]
     NotOnPath { name: String, program: String },
     #[error(transparent)]
     Store(#[from] AgentStoreError),
 }
 
+/// A version that is not installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingAgent {
+    pub release: AgentRelease,
+    /// The nearest version that is installed.
+    pub near: Option<PublishedVersion>,
+}
+
+/// The names of missing versions.
+fn releases(missing: &[MissingAgent], between: &str) -> String {
+    missing.iter().map(|one| one.release.to_string()).collect::<Vec<_>>().join(between)
+}
+
 impl ChooseError {
-    /// The remedy.
+    /// The remedies.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    pub fn hints(&self) -> Vec<String> {
         match self {
-            Self::Unknown { near: Some(near), .. } => Some(format!("did you mean `{near}`?")),
-            Self::Unknown { near: None, known, .. } => Some(format!("known are: {}", known.join(", "))),
+            Self::Unknown { near: Some(near), .. } => vec![format!("did you mean `{near}`?")],
+            Self::Unknown { near: None, known, .. } => vec![format!("known are: {}", known.join(", "))],
             Self::NotAVersion { wish } => {
-                Some(format!("name a version, as in `{}@2.1.0`; `belljar agent list` lists them", wish.name))
+                vec![format!("name a version, as in `{}@2.1.0`; `belljar agent list` lists them", wish.name)]
             }
-            Self::NotInstalled { name, version } => Some(format!("belljar agent install {name}@{version}")),
-            Self::NotOnPath { name, .. } => Some(format!("belljar agent install {name}")),
+            Self::NotInstalled { missing } => {
+                let near = |one: &MissingAgent| {
+                    let MissingAgent { release, near } = one;
+                    let name = &release.name;
+                    near.as_ref()
+                        .map(|near| format!("the nearest to {release} is {name}@{near}, which is installed"))
+                };
+                let install = format!("belljar agent install {}", releases(missing, " "));
+                std::iter::once(install).chain(missing.iter().filter_map(near)).collect()
+            }
+            Self::NotOnPath { name, .. } => vec![format!("belljar agent install {name}")],
             Self::Store(AgentStoreError::Damaged { path, .. }) => {
-                Some(format!("remove `{path}` and install it again"))
+                vec![format!("remove `{path}` and install it again")]
             }
-            Self::Store(AgentStoreError::Use { .. } | AgentStoreError::InUse { .. }) => None,
+            Self::Store(AgentStoreError::Use { .. } | AgentStoreError::InUse { .. }) => Vec::new(),
         }
     }
 }
@@ -79,10 +104,47 @@ pub fn installed_agent(
     wish: &AgentWish,
 ) -> Result<InstalledAgent, ChooseError> {
     let (profile, version) = exact_version(wish)?;
-    let store = AgentStore::new(&environment.data);
-    let found = store.find((&profile.name, &profile.program), version)?;
-    let name = || profile.name.clone();
-    found.ok_or_else(|| ChooseError::NotInstalled { name: name(), version: version.clone() })
+    kept_agent(environment, &AgentRelease { name: profile.name.clone(), version: version.clone() })
+}
+
+/// A version that belljar keeps.
+///
+/// # Errors
+/// See [`ChooseError`].
+pub(crate) fn kept_agent(
+    environment: &HostEnvironment,
+    release: &AgentRelease,
+) -> Result<InstalledAgent, ChooseError> {
+    let profile = known_agent(&release.name)?;
+    let (store, names) = (AgentStore::new(&environment.data), (&*profile.name, &*profile.program));
+    let Some(found) = store.find(names, &release.version)? else {
+        let installed: Vec<PublishedVersion> =
+            store.list(names)?.into_iter().flatten().map(|one| one.description.version).collect();
+        let near = release.version.nearest(installed.iter()).cloned();
+        return Err(ChooseError::NotInstalled {
+            missing: vec![MissingAgent { release: release.clone(), near }],
+        });
+    };
+    Ok(found)
+}
+
+/// The versions of these that are not installed.
+///
+/// # Errors
+/// If an agent is not known, or the store cannot be used.
+pub fn missing_agents<'r>(
+    environment: &HostEnvironment,
+    wanted: impl IntoIterator<Item = &'r AgentRelease>,
+) -> Result<Vec<MissingAgent>, ChooseError> {
+    let mut all = Vec::new();
+    for release in wanted.into_iter().collect::<BTreeSet<_>>() {
+        match kept_agent(environment, release) {
+            Ok(_installed) => {}
+            Err(ChooseError::NotInstalled { missing }) => all.extend(missing),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(all)
 }
 
 /// The program on the search path, with the version that it reports. One of the project is not asked.

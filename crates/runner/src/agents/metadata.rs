@@ -1,8 +1,8 @@
 //! What the registry says about a package: its versions, their tags, archives and platforms.
 
 use super::integrity::Integrity;
-use super::version::{PublishedVersion, VersionWish, nearest_version};
-use belljar_contract::{UtcTime, nearest};
+use super::version::VersionWish;
+use belljar_contract::{PublishedVersion, UtcTime, nearest};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -102,7 +102,7 @@ impl Packument {
             }
             VersionWish::Exact(version) => {
                 let known: Vec<PublishedVersion> = self.parsed().collect();
-                let near = nearest_version(version, known.iter()).map(ToString::to_string);
+                let near = version.nearest(known.iter()).map(ToString::to_string);
                 Err(Missing { near })
             }
             VersionWish::Tag(tag) => {

@@ -5,25 +5,31 @@
 //! - [`metadata`]: the versions of a package, and the package of a platform.
 //! - [`integrity`] and [`unpack`]: an archive, verified, and the program in it.
 //! - [`store`]: what is installed.
+//! - [`program`]: the program that a run starts.
 
 mod choose;
 mod install;
 mod integrity;
 mod metadata;
 mod npmrc;
+mod program;
 mod settings;
 pub(crate) mod store;
 mod unpack;
 mod version;
 
-pub use choose::{ChooseError, agent_on_path, exact_version, installed_agent, known_agent};
+pub(crate) use choose::kept_agent;
+pub use choose::{
+    ChooseError, MissingAgent, agent_on_path, exact_version, installed_agent, known_agent, missing_agents,
+};
 pub use install::{InstallError, InstallNews, Installed, available_versions, install_agent};
 pub use integrity::Integrity;
 pub use metadata::{AvailableVersion, Platform};
+pub use program::AgentProgram;
 pub use settings::SettingsError;
 pub use store::{AgentDescription, AgentStore, AgentStoreError, HeldAgent, InstalledAgent};
 pub use unpack::ArchiveError;
-pub use version::{AgentWish, PublishedVersion, VersionWish};
+pub use version::{AgentWish, VersionWish};
 
 use crate::environment::HostEnvironment;
 use std::time::SystemTime;

@@ -5,11 +5,11 @@
 //! removed meanwhile.
 
 use super::integrity::Integrity;
-use super::version::PublishedVersion;
+use crate::plan::agent_version::program_digest;
 use crate::store::leftovers::{self, Scratch};
 use crate::store::locks::{self, Lock};
 use crate::store::runtime::make_private;
-use belljar_contract::{AbsPath, Digest};
+use belljar_contract::{AbsPath, Digest, PublishedVersion};
 use belljar_record::remove_tree;
 use rustix::fs::{RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
@@ -258,6 +258,21 @@ pub(crate) fn remove_lock(path: &AbsPath) -> io::Result<()> {
 }
 
 impl InstalledAgent {
+    /// Compares the program with the digest of what was installed. It is read again only when its file changed.
+    ///
+    /// # Errors
+    /// When it was altered since, or cannot be read.
+    pub(crate) fn verify(&self, state: &AbsPath) -> Result<(), AgentStoreError> {
+        match program_digest(state, &self.program) {
+            Ok(found) if found == self.description.program => Ok(()),
+            Ok(_other) => Err(AgentStoreError::Damaged {
+                path: self.directory.clone(),
+                why: "its program was altered after the installation".to_owned(),
+            }),
+            Err(cause) => Err(AgentStoreError::Use { path: self.program.clone(), cause }),
+        }
+    }
+
     /// Marks the version as used, for as long as the result lives.
     ///
     /// # Errors

@@ -1,27 +1,99 @@
 //! The programs of the known agents.
 
 use super::{good, missing};
+use crate::agents::AgentStore;
 use crate::environment::HostEnvironment;
 use crate::plan::agent_version;
-use belljar_contract::{Checkup, CheckupState, Harness, HarnessProfile, VersionStanding};
+use belljar_contract::{
+    AgentVersion, Checkup, CheckupState, Harness, HarnessProfile, VersionStanding, with_causes,
+};
 use belljar_session::Harnesses;
 
 pub(super) fn checkups(environment: &HostEnvironment) -> Vec<Checkup> {
     let profiles = Harnesses::built_in().list().into_iter().map(Harness::profile);
-    profiles.map(|profile| checkup(environment, profile)).collect()
+    profiles.flat_map(|profile| of_agent(environment, profile)).collect()
 }
 
-fn checkup(environment: &HostEnvironment, profile: &HarnessProfile) -> Checkup {
+/// The program on the search path, and the versions that belljar keeps.
+fn of_agent(environment: &HostEnvironment, profile: &HarnessProfile) -> Vec<Checkup> {
+    let kept = KeptVersions::find(environment, profile);
+    let found = on_path(environment, profile, &kept);
+    std::iter::once(found).chain(kept.checkup(profile)).collect()
+}
+
+/// The versions of an agent that belljar keeps.
+struct KeptVersions {
+    /// Each with its standing.
+    versions: Vec<String>,
+    /// What is wrong with others.
+    damaged: Vec<String>,
+}
+
+impl KeptVersions {
+    fn find(environment: &HostEnvironment, profile: &HarnessProfile) -> Self {
+        let HarnessProfile { name, program, versions, .. } = profile;
+        let (mut kept, mut damaged) = (Vec::new(), Vec::new());
+        match AgentStore::new(&environment.data).list((name, program)) {
+            Ok(list) => list.into_iter().for_each(|one| match one {
+                Ok(found) => {
+                    let text = found.description.version.to_string();
+                    let standing = AgentVersion::parse(&text).map(|version| versions.standing(version));
+                    kept.push(format!("{text} ({})", standing.as_ref().map_or("not tested", word)));
+                }
+                Err(error) => damaged.push(with_causes(&error)),
+            }),
+            Err(error) => damaged.push(with_causes(&error)),
+        }
+        Self { versions: kept, damaged }
+    }
+
+    fn checkup(&self, profile: &HarnessProfile) -> Option<Checkup> {
+        let id = format!("kept {}", profile.name);
+        let listed = self.versions.join(", ");
+        match (self.versions.is_empty(), self.damaged.as_slice()) {
+            (true, []) => None,
+            (false, []) => Some(good(id, listed)),
+            (_, damaged) => Some(missing(
+                id,
+                CheckupState::Absent,
+                [self.versions.as_slice(), damaged].concat().join("; "),
+                "a damaged version is not started",
+                vec!["remove its directory, then `belljar agent install` it again".to_owned()],
+            )),
+        }
+    }
+}
+
+const fn word(standing: &VersionStanding) -> &'static str {
+    match standing {
+        VersionStanding::Tested => "tested",
+        VersionStanding::Untested => "not tested",
+        VersionStanding::Newer => "newer than what was tested",
+        VersionStanding::TooOld { .. } => "too old for tests",
+    }
+}
+
+fn on_path(environment: &HostEnvironment, profile: &HarnessProfile, kept: &KeptVersions) -> Checkup {
     let HarnessProfile { name, program, install, versions, .. } = profile;
     let id = format!("agent {name}");
     let Some(path) = environment.program_inside(program) else {
-        return missing(
-            id,
-            CheckupState::Bad,
-            format!("`{program}` is not on PATH"),
-            "`run` has nothing to start; `exec` and `shell` work",
-            vec![install.clone()],
-        );
+        let seen = format!("`{program}` is not on PATH");
+        return match kept.versions.is_empty() {
+            true => missing(
+                id,
+                CheckupState::Bad,
+                format!("{seen}, and belljar keeps no version"),
+                "`run` has nothing to start; `exec` and `shell` work",
+                vec![format!("belljar agent install {name}"), format!("or: {install}")],
+            ),
+            false => missing(
+                id,
+                CheckupState::Absent,
+                seen,
+                "a run starts only a version that is named, with `--agent` or in a file",
+                vec![install.clone()],
+            ),
+        };
     };
     if environment.is_of_the_project(&path) {
         return good(id, format!("a file of the project, whose version is not asked outside, {path}"));

@@ -34,7 +34,7 @@ impl LaunchFacts {
         let mut machine = look_around(
             environment.program("bwrap"),
             environment.guest.path().clone(),
-            planned.program_found.clone(),
+            planned.program_found().cloned(),
         );
         let limits = &plan.limits;
         if limits.memory.is_some() || limits.pids.is_some() || limits.cpu.is_some() {

@@ -6,15 +6,17 @@ use belljar_contract::{AbsPath, AgentVersion, AgentVersions, Digest, VersionStan
 use belljar_record::write_atomically;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-/// The version that a program reported, and the file that it was asked from.
+/// What was found out about a program, and the file that it was found out from.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {
     file: FileMark,
-    version: String,
+    /// Its version or its digest.
+    value: String,
 }
 
 /// Identifies a file and its state without reading it.
@@ -46,29 +48,51 @@ impl FileMark {
 /// The version that a program reports, if it reports one. The answer is cached below `state`.
 #[must_use]
 pub fn agent_version(state: &AbsPath, program: &AbsPath) -> Option<AgentVersion> {
+    // Only one of several concurrent callers starts the program, which takes longer than anything else before a run.
+    AgentVersion::parse(&known((state, "version"), program, || Some(said(program)?.to_string()))?)
+}
+
+/// The digest of a program. It is read once, and again when its file changed.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn program_digest(state: &AbsPath, program: &AbsPath) -> io::Result<Digest> {
+    let mut failed = None;
+    let read = || File::open(program).and_then(|mut file| Digest::of_reader(&mut file));
+    let text = known((state, "digest"), program, || {
+        read().map_err(|error| failed = Some(error)).ok().map(|digest| digest.to_string())
+    });
+    let digest = text.as_deref().and_then(Digest::parse);
+    digest.ok_or_else(|| failed.unwrap_or_else(|| io::ErrorKind::InvalidData.into()))
+}
+
+/// What is cached about a program, or what `ask` gives. If the answer cannot be cached, it is asked again the next time.
+fn known(
+    (state, what): (&AbsPath, &str),
+    program: &AbsPath,
+    ask: impl FnOnce() -> Option<String>,
+) -> Option<String> {
     let mark = FileMark::of(program)?;
     let directory = state.child("agents");
-    let name = Digest::of(program.to_string().as_bytes()).hex();
+    let name = format!("{}.{what}", Digest::of(program.to_string().as_bytes()).hex());
     let file = directory.child(&format!("{name}.json"));
     let remembered = || {
         let known = serde_json::from_slice::<Known>(&fs::read(&file).ok()?).ok()?;
-        (known.file == mark).then(|| AgentVersion::parse(&known.version))
+        (known.file == mark).then_some(known.value)
     };
-    if let Some(version) = remembered() {
-        return version;
+    if let Some(value) = remembered() {
+        return Some(value);
     }
-    // Only one of several concurrent callers starts the program, which takes longer than anything else before a run. If
-    // the answer cannot be cached, the program is asked again the next time.
     fs::create_dir_all(&directory).ok();
     let asking = File::create(directory.child(&format!("{name}.lock"))).ok();
     let _alone = asking.as_ref().map(File::lock);
-    if let Some(version) = remembered() {
-        return version;
+    if let Some(value) = remembered() {
+        return Some(value);
     }
-    let version = said(program)?;
-    let known = Known { file: mark.clone(), version: version.to_string() };
+    let value = ask()?;
+    let known = Known { file: mark.clone(), value: value.clone() };
     serde_json::to_vec(&known).ok().and_then(|text| write_atomically(&file, &text).ok());
-    Some(version)
+    Some(value)
 }
 
 /// Starts the program with `--version`, with an empty environment and a home directory of its own. The answer is not

@@ -37,8 +37,10 @@ pub enum StartingError {
 pub fn starting(planner: &Planner) -> (AbsPath, String) {
     let path = planner.project().root.child(MANIFEST_NAME);
     let profile = Harnesses::built_in().usual().profile();
+    let version = profile.versions.tested.last().map(ToString::to_string).unwrap_or_default();
     let harness = HarnessFacts {
         name: &profile.name,
+        example_version: &version,
         example_model: &profile.example_model,
         instructions_file: &profile.instructions_file,
     };

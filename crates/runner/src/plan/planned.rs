@@ -1,15 +1,19 @@
 //! What planning gives: a plan with what is shown beside it, or an error.
 
+use crate::agents::{AgentProgram, ChooseError, HeldAgent};
 use crate::dotenv::DotenvInside;
+use crate::environment::HostEnvironment;
 use crate::git::UserFiles;
 use crate::plan::shared_values::SharedFile;
 use belljar_contract::{
-    AbsPath, AgentName, AgentVersions, DefaultLimit, Diagnostic, Entering, OpenNeed, PathError, Sources,
+    AbsPath, AgentName, AgentUsed, AgentVersion, AgentVersions, DefaultLimit, Diagnostic, Entering, OpenNeed,
+    PathError, Sources,
 };
 use belljar_plan::{Compiled, ManifestError, SelectionError};
 use belljar_sandbox::SourceIdentity;
 use belljar_session::HarnessError;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Why no plan could be made.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +71,10 @@ pub struct Planned {
     pub upstream: Option<String>,
     /// The name that the agent is given on the command line; the built-in agent has none.
     pub called: Option<AgentName>,
-    /// The agent's program, if it was found.
-    pub program_found: Option<AbsPath>,
+    /// The agent's program, or why the version that is named cannot be used.
+    pub program: Result<AgentProgram, Arc<ChooseError>>,
+    /// What records say about the program.
+    pub agent: AgentUsed,
     /// The project's repository, if it lies outside the project.
     pub repository: Option<AbsPath>,
     /// Files of the project that other agents of the manifests run or read outside the sandbox: a run of this agent
@@ -92,6 +98,35 @@ pub struct Planned {
     pub open: Vec<OpenNeed>,
     /// Files of the user's own configuration that are shared with the sandbox, and whose values are secrets.
     pub shared_files: Vec<SharedFile>,
+}
+
+impl Planned {
+    /// Keeps the version that belljar keeps from being removed, for as long as the result lives.
+    ///
+    /// # Errors
+    /// If the version that is named is not installed, or its program was altered since.
+    pub fn hold_agent(&self, environment: &HostEnvironment) -> Result<Option<HeldAgent>, Arc<ChooseError>> {
+        match &self.program {
+            Ok(AgentProgram::OnPath(_)) => Ok(None),
+            Ok(AgentProgram::Kept(installed)) => {
+                let held =
+                    installed.hold().and_then(|held| installed.verify(&environment.state).map(|()| held));
+                held.map(Some).map_err(|error| Arc::new(error.into()))
+            }
+            Err(error) => Err(Arc::clone(error)),
+        }
+    }
+
+    /// The version of the agent's program. One on the search path is asked for it.
+    pub(crate) fn agent_version(&self, environment: &HostEnvironment) -> Option<AgentVersion> {
+        self.program.as_ref().ok().and_then(|program| program.version(environment))
+    }
+
+    /// The path of the agent's program, if it was found.
+    #[must_use]
+    pub fn program_found(&self) -> Option<&AbsPath> {
+        self.program.as_ref().ok().and_then(AgentProgram::path)
+    }
 }
 
 /// The flags with which an agent continues a conversation.

@@ -1,5 +1,6 @@
 //! Makes the plan of an agent for a directory.
 
+use crate::agents::{AgentProgram, ChooseError, kept_agent};
 use crate::egress::{first_place, upstream_shown};
 use crate::environment::HostEnvironment;
 use crate::plan::planned::{Checked, Planned, PlanningError, SessionFlags};
@@ -7,8 +8,8 @@ use crate::plan::secret_values::entering;
 use crate::plan::shared_values::{self, SharedFile};
 use crate::plan::{agreed_files, facts, manifests, project};
 use belljar_contract::{
-    AbsPath, AgentName, AgentVersions, Harness, HarnessProfile, ImageName, MountSource, Plan, Purpose,
-    SandboxChoice,
+    AbsPath, AgentChoice, AgentName, AgentRelease, AgentSource, AgentUsed, AgentVersions, Harness,
+    HarnessProfile, ImageName, MountSource, NamedBy, Plan, Purpose, SandboxChoice,
 };
 use belljar_plan::{
     BUILT_IN_AGENT, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestError, ProjectFacts,
@@ -19,6 +20,7 @@ use belljar_sandbox::{Capacity, SourceIdentity};
 use belljar_session::Harnesses;
 use belljar_sys::mounts::try_identity;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Makes plans for one directory.
 pub struct Planner {
@@ -26,6 +28,7 @@ pub struct Planner {
     harnesses: Harnesses,
     project: ProjectFacts,
     sandbox: SandboxChoice,
+    agent: Option<AgentChoice>,
     /// The directory with copies of a suite's files, for the plan of a scenario.
     stage: Option<PlannedStage>,
 }
@@ -55,13 +58,20 @@ impl Planner {
     pub fn new(environment: HostEnvironment) -> Result<Self, PlanningError> {
         let project = project::find(&environment.directory)?;
         let sandbox = SandboxChoice::default();
-        Ok(Self { harnesses: Harnesses::load()?, project, environment, sandbox, stage: None })
+        Ok(Self { harnesses: Harnesses::load()?, project, environment, sandbox, agent: None, stage: None })
     }
 
     /// Sets the isolation that the command line asks for; it overrides the manifest.
     #[must_use]
     pub fn with_sandbox(mut self, sandbox: SandboxChoice) -> Self {
         self.sandbox = sandbox;
+        self
+    }
+
+    /// Sets the version of the agent that the command line asks for; it overrides the manifest.
+    #[must_use]
+    pub fn with_agent(mut self, agent: Option<AgentChoice>) -> Self {
+        self.agent = agent;
         self
     }
 
@@ -133,7 +143,7 @@ impl Planner {
     pub(crate) fn plan_stage(
         environment: &HostEnvironment,
         stage: PlannedStage,
-        text: LayerText,
+        (text, agent): (LayerText, Option<AgentChoice>),
     ) -> Result<Planned, PlanningError> {
         let workspace = &stage.workspace;
         let project = ProjectFacts {
@@ -147,6 +157,7 @@ impl Planner {
             harnesses: Harnesses::load()?,
             project,
             sandbox: SandboxChoice::default(),
+            agent,
             stage: Some(stage),
         };
         let manifest = belljar_plan::parse(vec![text])?;
@@ -192,6 +203,7 @@ impl Planner {
             purpose,
             rigour: Rigour::Launch,
             sandbox: &self.sandbox,
+            agent: self.agent.as_ref(),
         });
         let compiled = compiler.agent(name);
         let (sources, diagnostics) = compiler.finish();
@@ -200,6 +212,8 @@ impl Planner {
         };
         self.environment.private.outside(mounted(&compiled.plan))?;
         let shared_files = self.shared_files(&compiled.plan);
+        let (program, agent) = self.program(&compiled.plan);
+        let path = program.as_ref().ok().and_then(AgentProgram::path);
         let model = self.profile(&compiled.plan.harness).map(|profile| &profile.model);
         Ok(Planned {
             entering: entering(&compiled.plan, &shared_files, &self.environment),
@@ -209,11 +223,10 @@ impl Planner {
             credential_found: model.and_then(|model| first_place(model, &self.environment)),
             upstream: model.and_then(|model| upstream_shown(model, &self.environment)),
             called: Some(name.clone()),
-            program_found: self.program(&compiled.plan.harness),
             repository: self.project.outside_repository.clone(),
             used_by_others: self.used_by_others(manifest, &list),
             git_files: self.environment.git_files(),
-            identities: self.identities(&compiled.plan),
+            identities: identities(&compiled.plan, path),
             session_flags: self.session_flags(&compiled.plan.harness),
             conversation_arguments: self.conversation_arguments(&compiled.plan.harness),
             versions: self.versions(&compiled.plan.harness),
@@ -221,6 +234,8 @@ impl Planner {
                 || compiled.plan.workspace.unguarded.is_some()
                 || compiled.takes_from_project
                 || !compiled.plan.used_outside.is_empty(),
+            program,
+            agent,
             compiled,
             sources,
             warnings: diagnostics,
@@ -274,6 +289,7 @@ impl Planner {
             purpose: Purpose::Session,
             rigour: Rigour::Check,
             sandbox: &sandbox,
+            agent: None,
         });
         compiler.library();
         for name in manifest.agents.keys() {
@@ -300,26 +316,6 @@ impl Planner {
         self.profile(&plan.harness).map(|profile| shared_values::files(plan, profile)).unwrap_or_default()
     }
 
-    /// The identities of everything of the host that the plan mounts. The launch refuses a source that has none, and says
-    /// why it has none.
-    fn identities(&self, plan: &Plan) -> BTreeMap<AbsPath, SourceIdentity> {
-        let program = self.program(&plan.harness);
-        let sources = plan.mounts.iter().filter_map(|mount| match &mount.source {
-            MountSource::Host(path) => Some(path),
-            MountSource::Workspace => Some(&plan.workspace.source),
-            MountSource::AgentProgram => program.as_ref(),
-            MountSource::System
-            | MountSource::Image
-            | MountSource::SyntheticEtc
-            | MountSource::Proc
-            | MountSource::Devices
-            | MountSource::Temporary
-            | MountSource::InstanceDirectory(_)
-            | MountSource::InstanceFile(_) => None,
-        });
-        sources.map(|path| (path.clone(), try_identity(path.as_path()))).collect()
-    }
-
     fn session_flags(&self, harness: &str) -> SessionFlags {
         self.profile(harness).map_or_else(SessionFlags::default, |profile| SessionFlags {
             named: profile.session_flags.clone(),
@@ -340,10 +336,44 @@ impl Planner {
         self.profile(harness).map(|profile| profile.versions.clone()).unwrap_or_default()
     }
 
-    /// The agent's program on the search path, symbolic links followed.
-    fn program(&self, harness: &str) -> Option<AbsPath> {
-        self.environment.program_inside(&self.profile(harness)?.program)
+    /// The version that is named, or the agent's program on the search path, symbolic links followed.
+    fn program(&self, plan: &Plan) -> (Result<AgentProgram, Arc<ChooseError>>, AgentUsed) {
+        let name = plan.harness.clone();
+        let Some(version) = plan.agent_version.clone() else {
+            let profile = self.profile(&name);
+            let found = profile.and_then(|profile| self.environment.program_inside(&profile.program));
+            let used = AgentUsed { name, version: None, source: AgentSource::Path };
+            return (Ok(AgentProgram::OnPath(found)), used);
+        };
+        let named_by = match (&self.agent, &self.stage) {
+            (Some(asked), _) => asked.named_by,
+            (None, Some(_)) => NamedBy::Session,
+            (None, None) => NamedBy::Manifest,
+        };
+        let source = AgentSource::Kept { named_by };
+        let used = AgentUsed { name: name.clone(), version: Some(version.to_string()), source };
+        let found = kept_agent(&self.environment, &AgentRelease { name, version });
+        (found.map(|found| AgentProgram::Kept(Box::new(found))).map_err(Arc::new), used)
     }
+}
+
+/// The identities of everything of the host that the plan mounts. The launch refuses a source that has none, and says
+/// why it has none.
+fn identities(plan: &Plan, program: Option<&AbsPath>) -> BTreeMap<AbsPath, SourceIdentity> {
+    let sources = plan.mounts.iter().filter_map(|mount| match &mount.source {
+        MountSource::Host(path) => Some(path),
+        MountSource::Workspace => Some(&plan.workspace.source),
+        MountSource::AgentProgram => program,
+        MountSource::System
+        | MountSource::Image
+        | MountSource::SyntheticEtc
+        | MountSource::Proc
+        | MountSource::Devices
+        | MountSource::Temporary
+        | MountSource::InstanceDirectory(_)
+        | MountSource::InstanceFile(_) => None,
+    });
+    sources.map(|path| (path.clone(), try_identity(path.as_path()))).collect()
 }
 
 /// The directories and files of the host that the agent gets.

@@ -25,6 +25,8 @@ pub(crate) const MODEL_LOG: &str = "model_log";
 
 /// Keys among a run's facts: the verb that started it, and the name of its scenario.
 pub(crate) const VERB: &str = "verb";
+/// The program of the agent, and where it came from.
+pub(crate) const AGENT_USED: &str = "agent";
 pub(crate) const SCENARIO_NAME: &str = "scenario";
 
 /// Why a run cannot be recorded; it is not started then.
@@ -73,9 +75,21 @@ impl Journal {
         ]);
         let mut host = BTreeMap::from([
             ("project".to_owned(), json!(plan.workspace.source)),
-            ("agent_program".to_owned(), json!(planned.program_found)),
+            ("agent_program".to_owned(), json!(planned.program_found())),
             (VERB.to_owned(), json!(subject.verb)),
         ]);
+        match subject.verb {
+            // They start a command, not the agent.
+            RunVerb::Exec | RunVerb::Shell => {}
+            RunVerb::Run
+            | RunVerb::Skill
+            | RunVerb::Chat
+            | RunVerb::Test
+            | RunVerb::Record
+            | RunVerb::Replay => {
+                host.insert(AGENT_USED.to_owned(), json!(planned.agent));
+            }
+        }
         if let Some(scenario) = &subject.scenario {
             host.insert(SCENARIO_NAME.to_owned(), json!(scenario.name));
         }

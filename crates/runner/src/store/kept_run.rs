@@ -1,15 +1,15 @@
 //! A run that is read again: its record, the conversation, and whether its files are as they were.
 
 use crate::environment::HostEnvironment;
-use crate::store::journal::{SCENARIO_NAME, VERB};
+use crate::store::journal::{AGENT_USED, SCENARIO_NAME, VERB};
 use crate::store::seal::Seals;
 use crate::suite::evidence;
 use crate::tape::protocol::ProtocolError;
 use crate::tape::{Tape, TapeFailure, is_tape, read_recording};
 use belljar_contract::{
-    AbsPath, Completeness, Conclusion, ConversationSource, Event, Evidence, ExitCode, Harness, Lane, Logged,
-    ModelEvidence, Run, RunHead, RunStatus, RunSummary, RunVerb, RunVerdict, Seen, Signal, SignalWeight,
-    TapeHead, TranscriptEntry, Whole,
+    AbsPath, AgentUsed, Completeness, Conclusion, ConversationSource, Event, Evidence, ExitCode, Harness,
+    Lane, Logged, ModelEvidence, Run, RunHead, RunStatus, RunSummary, RunVerb, RunVerdict, Seen, Signal,
+    SignalWeight, TapeHead, TranscriptEntry, Whole,
 };
 use belljar_record::{ReadError, RecordChange, RunReader, is_running};
 use belljar_session::Harnesses;
@@ -109,6 +109,12 @@ impl KeptRun {
         verb(&self.run.head)
     }
 
+    /// The program of the agent, if the record says it. A command of `exec` or `shell` starts none.
+    #[must_use]
+    pub fn agent(&self) -> Option<AgentUsed> {
+        agent_used(&self.run.head)
+    }
+
     /// The name of the scenario, or of the agent.
     #[must_use]
     pub fn subject(&self) -> String {
@@ -184,6 +190,11 @@ pub(crate) fn not_judged(exit: ExitCode, why: &str) -> RunVerdict {
 /// The verb that a record names; older records name none.
 pub(crate) fn verb(head: &RunHead) -> Option<RunVerb> {
     head.host.get(VERB).and_then(Value::as_str).and_then(RunVerb::parse)
+}
+
+/// The program of the agent; older records do not say where it came from.
+pub(crate) fn agent_used(head: &RunHead) -> Option<AgentUsed> {
+    head.host.get(AGENT_USED).and_then(|value| serde_json::from_value(value.clone()).ok())
 }
 
 /// The name of the scenario, or of the agent.

@@ -1,15 +1,17 @@
 //! Finds recorded runs, and lists them.
 
 use crate::environment::HostEnvironment;
-use crate::store::kept_run::{subject, verb};
+use crate::store::kept_run::{agent_used, subject, verb};
 use crate::store::seal::Seals;
 use belljar_contract::{
-    AbsPath, Conclusion, ExitCode, PathError, RunId, RunStatus, RunSummary, RunVerb, with_causes,
+    AbsPath, AgentUsed, Conclusion, ExitCode, PathError, RunId, RunStatus, RunSummary, RunVerb, with_causes,
 };
 use belljar_record::{ReadError, RunPlace, RunReader, RunStore, SUMMARY, is_running};
 use serde::Serialize;
 use std::path::Path;
 
+/// What is known when a run starts.
+const HEAD: &str = "run.json";
 /// The most runs that the error about an ambiguous name lists.
 const SHOWN: usize = 5;
 
@@ -89,6 +91,8 @@ pub struct RunRow {
     pub verb: Option<RunVerb>,
     /// The name of the scenario, or of the agent.
     pub subject: Option<String>,
+    /// The program of the agent, if the record says it and is as it was written.
+    pub agent: Option<AgentUsed>,
     #[serde(flatten)]
     pub end: RunRowEnd,
     pub duration_ms: Option<u64>,
@@ -137,7 +141,7 @@ impl RunRowEnd {
     }
 }
 
-/// All runs, newest first. Of most of them only the summary is read.
+/// All runs, newest first. Of most of them only the summary and the head are read.
 ///
 /// # Errors
 /// If the directory of runs cannot be read.
@@ -155,6 +159,7 @@ fn row(place: RunPlace, seals: &Seals) -> RunRow {
         started_at_ms: None,
         verb: None,
         subject: None,
+        agent: None,
         end: RunRowEnd::Broken { why: with_causes(why) },
         duration_ms: None,
         tool_calls: None,
@@ -177,9 +182,15 @@ fn summarised(place: RunPlace, summary: RunSummary, seals: &Seals) -> RunRow {
         }
         (None, None) => without_verdict(Some(summary.verb), summary.status.clone()),
     };
+    let agent = || match seals.check_file(&directory, run, HEAD) {
+        None => RunReader::new(directory.clone()).head().ok().as_ref().and_then(agent_used),
+        Some(_change) => None,
+    };
+    let agent = agent();
     RunRow {
         id,
         directory,
+        agent,
         started_at_ms: Some(summary.started_at_ms),
         verb: Some(summary.verb),
         tool_calls: Some(summary.tool_calls()),
@@ -201,6 +212,7 @@ fn unsummarised(place: &RunPlace, reader: &RunReader<'_>) -> Result<RunRow, Read
         started_at_ms: Some(head.started_at_ms),
         verb: verb(&head),
         subject: Some(subject(&head)),
+        agent: agent_used(&head),
         duration_ms: result.as_ref().map(|result| result.duration_ms),
         end: match (running, result) {
             (true, _) => RunRowEnd::Running,

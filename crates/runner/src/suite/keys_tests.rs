@@ -174,7 +174,8 @@ impl World {
         let sandbox = SandboxChoice::default();
         let consent = Consent::to(TrialUse::Run, vec![trial.wishes(&sandbox, TrialUse::Run)]);
         let (environment, conversation) = (&self.environment, &Conversation::Fresh);
-        let planning = Planning { environment, sandbox: &sandbox, conversation, consent: &consent };
+        let planning =
+            Planning { environment, sandbox: &sandbox, agent: None, conversation, consent: &consent };
         let (stage, planned) =
             trial.planned(&planning).unwrap_or_else(|error| panic!("{scenario} {session}: {error}"));
         let mut files = Vec::new();

@@ -4,11 +4,13 @@
 use super::plugins::{marketplace_plugins, plugin_name, push_once, skills};
 use super::requests::{HostsFrom, TrialUse};
 use super::scope::{self, Permit, Reading, Scope};
+use crate::agents::known_agent;
 use crate::environment::HostEnvironment;
 use crate::git::Untracked;
 use crate::plan::planned::PlanningError;
 use belljar_contract::{
-    AbsPath, Diagnostic, Harness, HarnessProfile, LibraryName, PathUse, SandboxChoice, Sources, Usd, Wishes,
+    AbsPath, AgentChoice, AgentRelease, Diagnostic, Harness, HarnessProfile, LibraryName, PathUse,
+    SandboxChoice, Sources, Usd, Wishes,
 };
 use belljar_plan::{
     DocumentError, DocumentText, McpEntry, PathText, Scenario, ScenarioFile, Session, SessionFile,
@@ -156,6 +158,13 @@ pub fn load_scenario(
 }
 
 impl Trial {
+    /// The version of the agent that is started: the one that the command line asks for, or that of the session. `None`
+    /// is the program on the search path.
+    #[must_use]
+    pub fn release<'a>(&'a self, asked: Option<&'a AgentChoice>) -> Option<&'a AgentRelease> {
+        asked.map(|asked| &asked.release).or(self.session.agent.as_ref())
+    }
+
     /// A scenario about a skill that the agent does not get would test something else.
     fn has_its_skills(&self) -> Result<(), LoadError> {
         let mut known = known_skills(&self.found);
@@ -260,6 +269,10 @@ pub(super) fn find(
     session: &Session,
     (beside, reading): (&AbsPath, &Reading<'_>),
 ) -> Result<(NamedFiles, Vec<(PathUse, AbsPath)>), LoadError> {
+    if let Some(release) = &session.agent {
+        known_agent(&release.name)
+            .map_err(|error| LoadError::Unfit(format!("`agent` names `{release}`: {error}")))?;
+    }
     let resolve = |path: &PathText| path.resolve(&environment.home, beside);
     let mut found = NamedFiles::default();
     let mut named = Vec::new();

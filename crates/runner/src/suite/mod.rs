@@ -37,7 +37,7 @@ pub(crate) mod unsealed;
 
 pub use crate::git::Untracked;
 use crate::launch::{CommandOutcome, LaunchFacts, Model, RunRequest, RunSubject, ScenarioUsed, Stdio, run};
-use crate::plan::agent_version::{agent_version, worth_knowing};
+use crate::plan::agent_version::worth_knowing;
 use crate::plan::planned::Planned;
 use crate::plan::planner::{PlannedStage, Planner, StageHolds};
 use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders};
@@ -105,7 +105,7 @@ impl Trial {
 
     /// The same with the environment of the trial.
     fn planned_in(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
-        let Planning { environment, sandbox, conversation, consent } = *request;
+        let Planning { environment, sandbox, agent, conversation, consent } = *request;
         // Resolved again: a link may lead elsewhere than when the user agreed.
         let wishes = self.wishes(sandbox, consent.used_for);
         if !consent.covers(&wishes) {
@@ -183,7 +183,8 @@ impl Trial {
         let text = agent_under_test(&self.scenario, &self.session, &staged)?;
         let holds = if backend.isolates() { StageHolds::Copies } else { StageHolds::Everything };
         let (path, workspace) = (stage.path().clone(), stage.workspace().clone());
-        let planned = Planner::plan_stage(environment, PlannedStage { path, workspace, holds }, text);
+        let planned =
+            Planner::plan_stage(environment, PlannedStage { path, workspace, holds }, (text, agent.cloned()));
         Ok((stage, planned.map_err(Box::new)?))
     }
 
@@ -197,6 +198,7 @@ impl Trial {
             environment,
             mut model,
             sandbox,
+            agent,
             consent,
             name,
             answering,
@@ -207,16 +209,23 @@ impl Trial {
             watch,
         } = request;
         let environment = &self.environment(environment)?;
-        let planning = Planning { environment, sandbox: &sandbox, conversation: &conversation, consent };
+        let planning = Planning {
+            environment,
+            sandbox: &sandbox,
+            agent: agent.as_ref(),
+            conversation: &conversation,
+            consent,
+        };
         unsealed::check(self.backend(&sandbox)?, &model, &taping)?;
-        let (stage, planned) = self.planned_in(&planning)?;
+        let (stage, mut planned) = self.planned_in(&planning)?;
+        let _held = planned.hold_agent(environment)?;
+        let version = planned.agent_version(environment);
+        planned.agent.version = version.map(|version| version.to_string()).or(planned.agent.version);
         let plan = &planned.compiled.plan;
-        let version = planned.program_found.as_ref().filter(|path| !environment.is_of_the_project(path));
-        let version = version.and_then(|path| agent_version(&environment.state, path));
         if let Model::Replay(replay) = &mut model {
             replay.for_agent(version);
         }
-        let notice = match &planned.program_found {
+        let notice = match planned.program_found() {
             Some(path) => worth_knowing(&path.to_string(), version, &planned.versions),
             // A missing credential is reported when it is needed.
             None => Ok(None),

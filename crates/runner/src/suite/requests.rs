@@ -236,7 +236,8 @@ pub(crate) mod tests {
         let sandbox = SandboxChoice::default();
         let refused = |consent: &Consent| {
             let conversation = &Conversation::Fresh;
-            let planning = Planning { environment: &environment, sandbox: &sandbox, conversation, consent };
+            let planning =
+                Planning { environment: &environment, sandbox: &sandbox, agent: None, conversation, consent };
             matches!(trial.planned(&planning), Err(TrialError::NotAgreed { .. }))
         };
         let run = trial.wishes(&sandbox, TrialUse::Run);

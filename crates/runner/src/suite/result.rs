@@ -3,6 +3,7 @@
 use super::load::Trial;
 use super::{StageError, TrialError, Tried};
 use crate::launch::RunError;
+use crate::store::kept_run::agent_used;
 use crate::store::summary::{decisions, final_message, not_isolated, observed, tools};
 use belljar_contract::{Conclusion, Event, ExitCode, JudgeUsage, OpenNeed, ScenarioResult};
 use belljar_report::decisive_moment;
@@ -45,6 +46,7 @@ impl Tried {
             duration_ms: result.map(|result| result.duration_ms),
             metrics: result.map(|result| result.metrics.clone()),
             judge: self.judge_usage(),
+            agent: agent_used(&self.run.head),
             tier: Some(trial.tier(self.plan.backend)),
             not_isolated: self.not_isolated(),
             plan: Some(self.run.head.plan_digest),
@@ -68,9 +70,11 @@ impl TrialError {
             Self::Unsupported(_) => ExitCode::Unsupported,
             Self::Run(error) => run_exit(error),
             Self::Stage(error) => stage_exit(error),
-            Self::Staged(_) | Self::Argument(_) | Self::Planning(_) | Self::NotAgreed { .. } => {
-                ExitCode::Invalid
-            }
+            Self::Staged(_)
+            | Self::Argument(_)
+            | Self::Planning(_)
+            | Self::Agent(_)
+            | Self::NotAgreed { .. } => ExitCode::Invalid,
             Self::NotExecuted { .. } => ExitCode::AgentFailed,
             Self::Record(_) | Self::NoRecord | Self::Unrecorded { .. } | Self::Lost { .. } => {
                 ExitCode::LaunchFailed

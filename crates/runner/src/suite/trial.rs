@@ -1,6 +1,7 @@
 //! How a trial is requested, and what it gives.
 
 use super::{Consent, ModelWish, StageError, evidence};
+use crate::agents::ChooseError;
 use crate::environment::HostEnvironment;
 use crate::launch::{CommandOutcome, Model, Report, RunError, RunSubject};
 use crate::plan::planned::PlanningError;
@@ -10,13 +11,14 @@ use crate::store::kept_run::not_judged;
 use crate::store::summary::Concluding;
 use crate::tape::{TapeFacts, Taping};
 use belljar_contract::{
-    AbsPath, Event, Evidence, ExitCode, Judgement, Lane, Observation, OsTextError, Plan, Run, RunName,
-    RunVerb, RunVerdict, SandboxChoice, with_causes,
+    AbsPath, AgentChoice, Event, Evidence, ExitCode, Judgement, Lane, Observation, OsTextError, Plan, Run,
+    RunName, RunVerb, RunVerdict, SandboxChoice, with_causes,
 };
 use belljar_plan::StagedError;
 use belljar_record::ReadError;
 use belljar_session::decider::{GivenAnswers, Rule, given_answers};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Why a trial did not run, or cannot be judged.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +30,9 @@ pub enum TrialError {
     Staged(#[from] StagedError),
     #[error(transparent)]
     Planning(#[from] Box<PlanningError>),
+    /// The version of the agent that is named cannot be used.
+    #[error(transparent)]
+    Agent(#[from] Arc<ChooseError>),
     #[error(transparent)]
     Run(#[from] Box<RunError>),
     /// The command could not be executed.
@@ -62,6 +67,8 @@ pub struct TrialRequest<'a> {
     pub model: Model,
     /// The isolation that the command line asks for; it overrides the scenario.
     pub sandbox: SandboxChoice,
+    /// The version of the agent that is asked for; it overrides the session.
+    pub agent: Option<AgentChoice>,
     pub consent: &'a Consent,
     /// The exact name of the run.
     pub name: Option<RunName>,
@@ -85,6 +92,8 @@ pub struct Planning<'a> {
     pub environment: &'a HostEnvironment,
     /// The isolation that the command line asks for; it overrides the scenario.
     pub sandbox: &'a SandboxChoice,
+    /// The version of the agent that is asked for; it overrides the session.
+    pub agent: Option<&'a AgentChoice>,
     pub conversation: &'a Conversation,
     pub consent: &'a Consent,
 }

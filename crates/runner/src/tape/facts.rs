@@ -176,7 +176,7 @@ impl TapeFacts {
         Self {
             plan: portable(plan, environment),
             harness: plan.harness.clone(),
-            program: planned.program_found.clone(),
+            program: planned.program_found().cloned(),
             skills: skill_digests(plan),
             plugins: plugin_digests(plan),
             inputs: staged_inputs(&plan.workspace.source),
@@ -238,7 +238,8 @@ fn portable(plan: &Plan, environment: &HostEnvironment) -> Value {
         (environment.config.to_string(), "<config>"),
         (environment.home.to_string(), "<home>"),
     ];
-    let mut value = json!(plan);
+    // A tape says itself which version it was recorded with.
+    let mut value = json!(Plan { agent_version: None, ..plan.clone() });
     replace(&mut value, &paths);
     value
 }

@@ -16,7 +16,8 @@ use crate::suite::{
     Answering, Consent, Conversation, Keep, LoadError, NamedFiles, Trial, TrialError, TrialRequest, Tried,
 };
 use belljar_contract::{
-    AbsPath, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice, TapeHead, TapeUntracked,
+    AbsPath, AgentChoice, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice, TapeHead,
+    TapeUntracked,
 };
 use belljar_record::CassetteFault;
 use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
@@ -150,6 +151,8 @@ pub struct ReplayRequest<'a> {
     pub consent: &'a Consent,
     /// The isolation that the command line asks for.
     pub sandbox: SandboxChoice,
+    /// The version of the agent that is asked for; it overrides the session.
+    pub agent: Option<AgentChoice>,
     /// What to do with a request that the tape does not have.
     pub on_drift: OnDrift,
     /// How fast answers are given.
@@ -228,6 +231,7 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
         trial,
         consent,
         sandbox,
+        agent,
         on_drift,
         pace,
         across,
@@ -243,6 +247,7 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
         environment,
         model: Model::Replay(model),
         sandbox,
+        agent,
         consent,
         name: None,
         answering,

@@ -14,7 +14,7 @@ use crate::suite::{
     input_digests, library_digest, load_scenario, skill_places,
 };
 use belljar_contract::{
-    AbsPath, Digest, LibraryName, SandboxChoice, TapeHead, TapeUntracked, Wishes, with_causes,
+    AbsPath, AgentChoice, Digest, LibraryName, SandboxChoice, TapeHead, TapeUntracked, Wishes, with_causes,
 };
 use std::collections::BTreeMap;
 
@@ -35,10 +35,11 @@ pub fn stale(
     trial: &Trial,
     head: &TapeHead,
     environment: &HostEnvironment,
-    consent: &Consent,
+    (consent, agent): (&Consent, Option<&AgentChoice>),
 ) -> Result<Compared, TrialError> {
     let sandbox = SandboxChoice::default();
-    let planning = Planning { environment, sandbox: &sandbox, conversation: &Conversation::Fresh, consent };
+    let planning =
+        Planning { environment, sandbox: &sandbox, agent, conversation: &Conversation::Fresh, consent };
     let (_stage, planned) = trial.planned(&planning)?;
     let facts = TapeFacts::at(&planned, &skill_places(&planned.compiled.plan), environment);
     let mut changed = ScenarioFiles::of(trial).changed_since(&head.scenario);
@@ -97,7 +98,7 @@ pub(super) fn strictly(
     if !wishes.is_empty() && !permit(&wishes) {
         return unknown("no agreement covers the files that the scenario names beyond its directory");
     }
-    match stale(&trial, head, environment, &Consent::to(TrialUse::Inspect, vec![wishes])) {
+    match stale(&trial, head, environment, (&Consent::to(TrialUse::Inspect, vec![wishes]), None)) {
         Ok(compared) => compared.all(),
         Err(error) => unknown(&with_causes(&error)),
     }

@@ -19,6 +19,7 @@ pub(super) fn plan(backend: BackendKind) -> Plan {
         format: PLAN_FORMAT,
         agent: AgentName::new("tester").unwrap(),
         harness: "claude-code".to_owned(),
+        agent_version: None,
         purpose: Purpose::Session,
         backend,
         image: None,

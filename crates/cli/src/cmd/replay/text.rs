@@ -7,7 +7,8 @@ use belljar_contract::{
 use belljar_report::{Shown, Style, render_judgement};
 use belljar_runner::suite::JobResult;
 use belljar_runner::tape::{
-    AcrossVersions, Changed, ChangedCause, Drift, Mutation, Mutations, NotCheckable, ReplayReport, Replayed, ReplayedAgents,
+    AcrossVersions, Changed, ChangedCause, Drift, Mutation, Mutations, NotCheckable, ReplayReport, Replayed,
+    ReplayedAgents,
 };
 use serde_json::{Value, from_value};
 

@@ -94,6 +94,7 @@ pub fn failure(error: TrialError, environment: &HostEnvironment) -> CliError {
     let exit = error.exit();
     match error {
         TrialError::Planning(error) => CliError::from(*error),
+        TrialError::Agent(error) => CliError::from(&*error).with_exit(exit),
         TrialError::Run(error) => {
             let hints = launch_hints(&error, environment);
             hints.into_iter().fold(CliError::from(*error).with_exit(exit), CliError::hint)

@@ -93,8 +93,9 @@ fn one(
     (tape, trial, consent): (&Tape, &Trial, &Consent),
     (path, output): (&AbsPath, &Output),
 ) -> Result<(ExitCode, Value), CliError> {
-    let compared =
-        stale(trial, &tape.head, environment, consent).map_err(|error| failure(error, environment))?;
+    let agent = args.record.options.agent.asked();
+    let compared = stale(trial, &tape.head, environment, (consent, agent.as_ref()))
+        .map_err(|error| failure(error, environment))?;
     let changed = compared.changed;
     let current =
         json!({"tape": path, "refreshed": false, "changed": changed, "exit_code": ExitCode::Passed.code()});

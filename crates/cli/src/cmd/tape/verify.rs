@@ -109,8 +109,8 @@ fn one(
         contradiction(&tape, &trial).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     let private = private_findings(&tape, &own_names(environment)).map_err(unread)?;
     let values = redacted_values(&tape, &environment.state).map_err(unread)?;
-    let Compared { changed, not_compared } =
-        stale(&trial, &tape.head, environment, consent).map_err(|error| failure(error, environment))?;
+    let Compared { changed, not_compared } = stale(&trial, &tape.head, environment, (consent, None))
+        .map_err(|error| failure(error, environment))?;
     let not_compared = strict.then_some(not_compared);
     Ok(CheckedTape { contradiction, changed, not_compared, private, values })
 }

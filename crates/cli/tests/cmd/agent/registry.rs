@@ -32,7 +32,11 @@ pub fn archive_at(version: &str) -> String {
 
 /// Entries of an archive: name, kind and content.
 pub fn archive(entries: &[(&str, EntryType, &[u8])]) -> Vec<u8> {
-    let mut builder = Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    packed(entries, Compression::fast())
+}
+
+fn packed(entries: &[(&str, EntryType, &[u8])], how: Compression) -> Vec<u8> {
+    let mut builder = Builder::new(GzEncoder::new(Vec::new(), how));
     for (name, kind, content) in entries {
         let mut header = Header::new_ustar();
         // As it is: the library would refuse some of these names.
@@ -143,6 +147,12 @@ impl Registry {
             ("package/claude", EntryType::Regular, program),
         ]);
         self.publish_archive(versions, &bytes, json!(integrity(&bytes)));
+    }
+
+    /// Publishes a version with a large program, which is not compressed.
+    pub fn publish_large(&self, version: &str, program: &[u8]) {
+        let bytes = packed(&[("package/claude", EntryType::Regular, program)], Compression::none());
+        self.publish_archive(&[version], &bytes, json!(integrity(&bytes)));
     }
 
     /// The same with any archive, and any integrity for it.

@@ -102,6 +102,10 @@ fn entries(session: &Session) -> Vec<(String, Session)> {
     let PluginChoice { local_marketplaces, enabled, local_plugins, remote_plugins } = &session.plugins;
     let with = |plugins: PluginChoice| Session { plugins, ..Session::default() };
     let mut out = Vec::new();
+    if session.agent.is_some() {
+        let one = Session { agent: session.agent.clone(), ..Session::default() };
+        out.push(("agent".to_owned(), one));
+    }
     for (number, path) in session.skills.iter().enumerate() {
         let one = Session { skills: vec![path.clone()], ..Session::default() };
         out.push((format!("skills.local[{number}]"), one));

@@ -36,6 +36,7 @@ pub(in crate::backend) fn guest_spec(backend: &dyn Backend, lowering: &Lowering<
         credentials: _,
         ssh: _,
         harness: _,
+        agent_version: _,
         backend: _,
         // Outside the sandbox: the gateway, the record and the guard over the project.
         agent: _,

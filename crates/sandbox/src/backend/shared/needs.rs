@@ -78,7 +78,10 @@ pub(in crate::backend) fn no_agent(lowering: &Lowering<'_>) -> Option<Unmet> {
     missing.then(|| Unmet {
         need: Need::Model,
         why: format!("the agent {} is not installed, or not on PATH", lowering.plan.harness),
-        fix: "install it, or put it on PATH".to_owned(),
+        fix: format!(
+            "put it on PATH, or name a version that belljar keeps with `--agent`; `belljar agent install {}` keeps one",
+            lowering.plan.harness
+        ),
     })
 }
 

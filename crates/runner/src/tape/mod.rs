@@ -69,6 +69,7 @@ use belljar_record::Redact;
 use belljar_record::tape::ExchangeLog;
 use std::borrow::Cow;
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Whether the exchanges with the model are recorded.
@@ -167,11 +168,19 @@ fn normalisers(tape: &Tape) -> Result<Vec<Normaliser>, UnknownNormaliser> {
     tape.head.normalisers.iter().map(exact).collect()
 }
 
-struct Bodies(Arc<Tape>);
+struct Bodies<T>(T);
 
-impl TapeBodies for Bodies {
+impl<T: Deref<Target = Tape> + Send + Sync> TapeBodies for Bodies<T> {
     fn body(&self, body: BodyRef) -> io::Result<Cow<'_, [u8]>> {
         self.0.body(body)
+    }
+
+    fn body_from(&self, body: BodyRef, from: u64) -> io::Result<Cow<'_, [u8]>> {
+        self.0.body_from(body, from)
+    }
+
+    fn shared(&self, one: BodyRef, other: BodyRef) -> u64 {
+        self.0.shared(one, other)
     }
 }
 
@@ -184,8 +193,12 @@ pub(crate) fn scrub_secrets(redact: Redact) -> Scrub {
 pub(crate) struct KeptExchanges(pub ExchangeLog);
 
 impl KeepExchanges for KeptExchanges {
-    fn body(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
-        self.0.body(bytes).map_err(|error| with_causes(&error))
+    fn request(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
+        self.0.request(bytes).map_err(|error| with_causes(&error))
+    }
+
+    fn answer(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
+        self.0.answer(bytes).map_err(|error| with_causes(&error))
     }
 
     fn exchange(&mut self, exchange: &Exchange) -> Result<(), String> {

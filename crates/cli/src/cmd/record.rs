@@ -2,11 +2,12 @@ use super::scenario_options::{Plays, TryOptions, in_turn, say_interrupted};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak, visible};
+use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak, visible, with_causes};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{Consent, InTurn, Trial, TrialUse, scenario_files};
 use belljar_runner::tape::{
-    Failing, MakeError, Normaliser, Recorded, Taping, finds_its_scenario, tape_beside,
+    Failing, Kept, Normaliser, Recorded, TapeWriteError, Taping, check_target, finds_its_scenario,
+    tape_beside,
 };
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -15,8 +16,8 @@ use std::path::PathBuf;
 /// Record scenarios, so that they can be replayed without a model
 ///
 /// Each scenario is run and judged as by `test`, and every exchange with the model is kept on a tape beside it,
-/// NAME.tape. A run that did not pass is not recorded. An older tape is replaced only by a whole new one. Secrets that
-/// belljar knows are replaced by their names.
+/// NAME.tape. A run that did not pass is not recorded. An older tape is replaced only by a whole new one. A run of which no
+/// tape can be made is kept as a run. Secrets that belljar knows are replaced by their names.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar record --scripted scenarios/hello.yaml\n  \
     $ belljar record --json --scripted scenarios/hello.yaml --out tapes\n")]
@@ -77,6 +78,20 @@ fn out_of_reach(target: &AbsPath, environment: &HostEnvironment) -> CliError {
         .hint("record into the scenario's repository; `belljar.toml` or `.git` marks its top")
 }
 
+/// Found before the run, which may cost something.
+pub(super) fn not_writable(error: &TapeWriteError, environment: &HostEnvironment) -> CliError {
+    let hint = match error {
+        TapeWriteError::InTheWay { path } => {
+            format!("move `{}` away, or record to another directory with --out DIR", environment.shown(path))
+        }
+        TapeWriteError::Busy { .. } => "wait until the other recording has ended".to_owned(),
+        TapeWriteError::Write { .. } | TapeWriteError::TooLarge { .. } | TapeWriteError::ReadBack(_) => {
+            "make the directory writable, or record to another one with --out DIR".to_owned()
+        }
+    };
+    CliError::from_chain(ExitCode::Invalid, error).hint(hint)
+}
+
 impl Command for RecordArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment_with(&self.source.options.dotenv)?, call.output).map(ExitCode::code)
@@ -107,6 +122,7 @@ fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Res
         if !finds_its_scenario(&target, file, environment) {
             return Err(out_of_reach(&target, environment));
         }
+        check_target(&target).map_err(|error| not_writable(&error, environment))?;
         Ok((args.source.load(file, environment, output)?, target))
     };
     let loaded: Vec<_> = files.iter().map(|file| (file, load(file))).collect();
@@ -118,7 +134,7 @@ fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Res
         let normalisers = &normalisers;
         let recording = Recording { source: &args.source, trial, target, normalisers, consent };
         let recorded = one(&recording, environment, output)?;
-        count.set(count.get() + u64::from(recorded.tape.is_some()));
+        count.set(count.get() + u64::from(recorded.tape().is_some()));
         Ok((recorded.exit(), recorded.json()))
     };
     let all = in_turn(loaded, one, "file", environment, output)?;
@@ -162,37 +178,39 @@ pub(super) fn one(
     let plays = Plays::scripted(source.scripted);
     let tried = options.try_scenario(trial, (plays, consent), taping, environment, output)?;
     let failing = if source.allow_failing { Failing::Recorded } else { Failing::NotRecorded };
-    let recorded = Recorded::of(trial, tried, normalisers, (target, failing)).map_err(not_made)?;
-    let Recorded { tape, answered_by, taped, .. } = &recorded;
-    if tape.is_none() && !output.json && recorded.conclusion != Conclusion::Interrupted {
-        output
-            .say("belljar: not recorded, because it did not pass; --allow-failing records it all the same\n");
-    }
-    if let Some(tape) = tape
-        && !output.json
-        && !options.quiet
-    {
-        output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, environment.shown(tape)));
-        if !answered_by.is_empty() {
-            let each: Vec<String> =
-                answered_by.iter().map(|(by, count)| format!("{count} by {by}")).collect();
-            output.say(&format!("answers: {}\n", visible(&each.join(", "))));
-        }
-        for TapeLeak { exchange, kind } in &taped.leaks.found {
-            output.say(&format!("belljar: exchange {exchange} sent private data to the model: {kind}\n"));
-        }
+    let recorded = Recorded::of(trial, tried, normalisers, (target, failing));
+    if !output.json {
+        say_kept(&recorded, options.quiet, environment, output);
     }
     Ok(recorded)
 }
 
-fn not_made(error: MakeError) -> CliError {
-    let hint = match &error {
-        MakeError::Exchanges { .. }
-        | MakeError::Read { .. }
-        | MakeError::Inputs { .. }
-        | MakeError::NoFile => None,
-        MakeError::Write(_) => Some("what was recorded before is unchanged"),
-    };
-    let error = CliError::from_chain(ExitCode::Unverified, &error);
-    hint.into_iter().fold(error, CliError::hint)
+/// Prints where the recording is, or why there is none.
+fn say_kept(recorded: &Recorded, quiet: bool, environment: &HostEnvironment, output: &Output) {
+    let Recorded { kept, conclusion, answered_by, taped, result: _ } = recorded;
+    match kept {
+        Kept::NotWanted if *conclusion == Conclusion::Interrupted => {}
+        Kept::NotWanted => output
+            .say("belljar: not recorded, because it did not pass; --allow-failing records it all the same\n"),
+        Kept::NotPossible { why, run } => {
+            output.say(&format!("belljar: not recorded: {}\n", visible(&with_causes(why))));
+            let id = run.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            output.say(&format!(
+                "the run is kept in {}; `belljar trace {id}` shows it, `belljar judge {id}` judges it again\n",
+                environment.shown(run)
+            ));
+        }
+        Kept::OnTape(_) if quiet => {}
+        Kept::OnTape(tape) => {
+            output.say(&format!("recorded {} exchanges in {}\n", taped.exchanges, environment.shown(tape)));
+            if !answered_by.is_empty() {
+                let each: Vec<String> =
+                    answered_by.iter().map(|(by, count)| format!("{count} by {by}")).collect();
+                output.say(&format!("answers: {}\n", visible(&each.join(", "))));
+            }
+            for TapeLeak { exchange, kind } in &taped.leaks.found {
+                output.say(&format!("belljar: exchange {exchange} sent private data to the model: {kind}\n"));
+            }
+        }
+    }
 }

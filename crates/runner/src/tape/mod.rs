@@ -49,7 +49,7 @@ pub use make::{MakeError, agent_version, make};
 pub use mutate::{Mutation, Mutations, NotCheckable, mutate};
 pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
-pub use record::{Failing, Recorded};
+pub use record::{Failing, Kept, Recorded};
 pub use rejudge::{Mutate, Rejudged, Rejudging, rejudge, rejudge_many};
 pub use replay::{
     ReplayError, ReplayRequest, Replayed, ReplayedAgents, Scenarios, check_closed_network, open_cassette,
@@ -62,11 +62,11 @@ pub(crate) use trees::{lone_file, tree};
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
 
-use belljar_contract::{AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, with_causes};
+use belljar_contract::{AbsPath, AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, with_causes};
 use belljar_egress::gateway::Responder;
 use belljar_egress::tape::{KeepExchanges, Matching, Replay, ReplaySetup, Scrub, TapeBodies};
 use belljar_record::Redact;
-use belljar_record::tape::ExchangeLog;
+use belljar_record::tape::{ExchangeLog, TapeDraft};
 use std::borrow::Cow;
 use std::io;
 use std::ops::Deref;
@@ -182,6 +182,14 @@ impl<T: Deref<Target = Tape> + Send + Sync> TapeBodies for Bodies<T> {
     fn shared(&self, one: BodyRef, other: BodyRef) -> u64 {
         self.0.shared(one, other)
     }
+}
+
+/// Checks, before a run, that its tape can be written where it belongs.
+///
+/// # Errors
+/// If it cannot.
+pub fn check_target(target: &AbsPath) -> Result<(), TapeWriteError> {
+    TapeDraft::check(target)
 }
 
 /// Redacts the secrets of a run from bytes.

@@ -5,7 +5,7 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, Envelope, ExitCode, visible};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{Consent, InTurn, Trial, TrialUse};
-use belljar_runner::tape::{Changed, Normaliser, Private, Tape, scenario_of, stale};
+use belljar_runner::tape::{Changed, Normaliser, Private, Tape, check_target, scenario_of, stale};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -84,6 +84,7 @@ fn one(
         let why: Vec<&str> = changed.iter().map(|Changed { what, .. }| what.as_str()).collect();
         output.result(&format!("{}: {} changed\n", environment.shown(path), visible(&why.join(", "))));
     }
+    check_target(path).map_err(|error| record::not_writable(&error, environment))?;
     let normalisers = tape.head.normalisers.iter().map(|name| Normaliser::parse(name));
     let normalisers: Vec<Normaliser> = normalisers
         .collect::<Result<_, _>>()
@@ -91,7 +92,7 @@ fn one(
     let recording =
         Recording { source: &args.record, trial: &trial, target: path, normalisers: &normalisers, consent };
     let recorded = record::one(&recording, environment, output)?;
-    let refreshed = recorded.tape.is_some();
+    let refreshed = recorded.tape().is_some();
     let mut row = recorded.json();
     row["refreshed"] = json!(refreshed);
     row["changed"] = json!(changed);

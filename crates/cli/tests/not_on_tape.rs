@@ -35,9 +35,15 @@ fn args<'a>(decider: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 /// The run is kept, was judged, and can be shown and judged again.
 #[track_caller]
 fn kept_as_a_run(stage: &Stage, found: &Finished, why: &str) {
+    kept_with(stage, found, why, ("passed", 3, 0));
+}
+
+/// The same of a run with this conclusion, and the status of the recording and of the judgement of the run.
+#[track_caller]
+fn kept_with(stage: &Stage, found: &Finished, why: &str, (conclusion, status, judged_as): (&str, i32, i32)) {
     let row = data(found)["results"][0].clone();
-    assert_eq!(found.status.code(), Some(3), "{row:#}{}", found.stderr);
-    assert_eq!((&row["conclusion"], &row["exit_code"]), (&"passed".into(), &3.into()), "{row:#}");
+    assert_eq!(found.status.code(), Some(status), "{row:#}{}", found.stderr);
+    assert_eq!((&row["conclusion"], &row["exit_code"]), (&conclusion.into(), &status.into()), "{row:#}");
     assert_eq!(row["tape"], Value::Null);
     let said = row["not_recorded"]["why"].as_str().unwrap();
     assert!(said.contains(why), "{said}");
@@ -45,11 +51,11 @@ fn kept_as_a_run(stage: &Stage, found: &Finished, why: &str) {
     assert_eq!(row["directory"], row["not_recorded"]["run"]);
     assert!(run.join("tape/exchanges.jsonl").exists(), "what was seen of the model is kept");
     let id = run.file_name().unwrap().to_str().unwrap();
-    let shown = stage.finish(&mut command(stage, &["trace", id]));
+    let shown = stage.finish(&mut command(stage, &["trace", id, "--full"]));
     assert_eq!(shown.status.code(), Some(0), "{}", shown.stderr);
     assert!(shown.stdout.contains("All done."), "{}", shown.stdout);
     let judged = stage.finish(&mut command(stage, &["judge", id]));
-    assert_eq!(judged.status.code(), Some(0), "{}{}", judged.stdout, judged.stderr);
+    assert_eq!(judged.status.code(), Some(judged_as), "{}{}", judged.stdout, judged.stderr);
 }
 
 #[test]
@@ -115,15 +121,25 @@ fn a_disk_that_takes_no_more_loses_no_run() {
 #[test]
 fn a_limit_that_is_reached_in_the_middle_loses_no_run() {
     require!(Bwrap, Python);
-    let large = "def large():\n    gateway = Gateway('localhost')\n    gateway.request('POST', '/v1/messages', 'x' * (40 << 20),\n        {'Content-Type': 'application/json', 'X-Claude-Code-Session-Id': SESSION})\n    gateway.getresponse().read()\n";
+    let large = r"
+def large():
+    try:
+        gateway = Gateway('localhost')
+        gateway.request('POST', '/v1/messages', 'x' * (40 << 20),
+            {'Content-Type': 'application/json', 'X-Claude-Code-Session-Id': SESSION})
+        gateway.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        pass
+";
     let stage = with_agent(&format!(
         "{large}greet(); take(); large(); text('All done.'); result(); idle()\nwhile heard() is not None: pass"
     ));
     stage.write("project/.git/HEAD", "ref: refs/heads/main\n");
     stage.write("project/a.yaml", SCENARIO);
     stage.write("project/a.script.json", says(&["All done."]));
-    let found = stage.finish(&mut command(&stage, &["record", "--scripted", "--json", "a.yaml"]));
-    kept_as_a_run(&stage, &found, "the exchanges with the model were not recorded");
+    let args = ["record", "--scripted", "--json", "--allow-failing", "a.yaml"];
+    let found = stage.finish(&mut command(&stage, &args));
+    kept_with(&stage, &found, "the exchanges with the model were not recorded", ("passed", 3, 0));
 }
 
 #[test]
@@ -135,7 +151,7 @@ fn an_interrupted_recording_is_kept_as_a_run() {
     kill(&child, "-INT");
     assert_ne!(child.wait().unwrap().code(), Some(0));
     assert!(!stage.path("project/a.tape").exists());
-    let shown = stage.finish(&mut command(&stage, &["trace", "last"]));
+    let shown = stage.finish(&mut command(&stage, &["trace", "last", "--full"]));
     assert_eq!(shown.status.code(), Some(0), "{}", shown.stderr);
     assert!(shown.stdout.contains("I wait."), "{}", shown.stdout);
 }

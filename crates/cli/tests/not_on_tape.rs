@@ -98,14 +98,13 @@ fn the_run_that_is_kept_is_named_with_what_can_be_done_with_it() {
     assert!(stage.path("project/a.tape/precious").exists());
 }
 
-/// A file of the tape grows over the limit of the file system, after the agent was done or while it works.
+/// The tapes have a file system of their own, with less room than a tape takes.
 #[test]
 fn a_disk_that_takes_no_more_loses_no_run() {
     require!(Bwrap, Python);
     let stage = with_agent("whole()");
     stage.write("project/.git/HEAD", "ref: refs/heads/main\n");
     stage.write("project/a.yaml", SCENARIO);
-    // A file system of its own for the tapes, with less than a tape takes.
     let line =
         "mount -t tmpfs -o size=4k tmpfs tapes && exec \"$0\" record --scripted --json a.yaml --out tapes";
     fs::create_dir_all(stage.path("project/tapes")).unwrap();

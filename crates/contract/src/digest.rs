@@ -67,6 +67,28 @@ impl Digest {
     }
 }
 
+/// A digest of bytes that are added one after the other. A copy goes on from the same bytes.
+#[derive(Clone, Default)]
+pub struct DigestSoFar(Sha256);
+
+impl DigestSoFar {
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all bytes.
+    #[must_use]
+    pub fn digest(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
+impl fmt::Debug for DigestSoFar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DigestSoFar")
+    }
+}
+
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sha256:{}", self.hex())
@@ -103,5 +125,14 @@ mod tests {
         assert_eq!(Digest::parse(&digest.to_string()), Some(digest));
         assert_eq!(Digest::parse(&digest.hex()), None, "the algorithm is part of the text");
         assert_eq!(Digest::parse(&digest.to_string().to_uppercase()), None);
+    }
+
+    #[test]
+    fn a_copy_goes_on_from_the_same_bytes() {
+        let mut so_far = DigestSoFar::default();
+        so_far.add(b"one ");
+        let other = so_far.clone();
+        so_far.add(b"two");
+        assert_eq!((so_far.digest(), other.digest()), (Digest::of(b"one two"), Digest::of(b"one ")));
     }
 }

@@ -71,7 +71,7 @@ pub use container::{Container, ContainerImage, ContainerMount, ImageWant, Sandbo
 pub use date::UtcTime;
 pub use destination::{Destination, DestinationError, Host};
 pub use diagnostic::{Diagnostic, Label, Severity, SourceFile, Sources, position};
-pub use digest::Digest;
+pub use digest::{Digest, DigestSoFar};
 pub use egress::{AddressClass, Admission, Denial, DenialReason, EgressPolicy};
 pub use egress_log::{
     EGRESS_LOG_FORMAT, EGRESS_NOT_DIALLED, EgressChain, EgressDecision, EgressEnd, EgressLogFault,
@@ -160,9 +160,9 @@ pub const PLAN_FORMAT: u32 = 1;
 pub use ssh::{SSH_AGENT_SOCKET, SshFound, SshPublicKey, SshPublicKeyError};
 pub use tape::{
     BodyRef, ConversationKey, EXCHANGE_LINE, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
-    ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TAPE_WINDOW, TapeAgent, TapeForm,
-    TapeHead, TapeId, TapeLeak, TapeLeaks, TapePart, TapeScenario, TapeSkillPlace, TapeUntracked, TapeValue,
-    TapeValues, canonical_json,
+    ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TAPE_REQUEST, TAPE_UNFOLDED,
+    TAPE_WINDOW, TapeAgent, TapeForm, TapeHead, TapeId, TapeLeak, TapeLeaks, TapePart, TapeScenario,
+    TapeSkillPlace, TapeUntracked, TapeValue, TapeValues, canonical_json,
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};
 pub use used_outside::{USED_OUTSIDE_MAX, UsedOutside, may_use, path_words};

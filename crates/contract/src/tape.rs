@@ -7,20 +7,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Version of a tape. Readers refuse a larger one.
-pub const TAPE_FORMAT: u32 = 1;
+/// Version of a tape. Readers refuse a larger one. From 2 on, requests are ranges of a text that they share.
+pub const TAPE_FORMAT: u32 = 2;
 
 /// The value of `kind` in `tape.json`.
 pub const TAPE_KIND: &str = "belljar-tape";
 
-/// The maximum number of exchanges on a tape.
-pub const TAPE_EXCHANGES: u64 = 5_000;
+/// The maximum number of exchanges on a tape: as many as fit in [`TAPE_BYTES`] at 10 kB each.
+pub const TAPE_EXCHANGES: u64 = 20_000;
 
-/// The maximum size of a tape in bytes, all files together.
+/// The maximum size of a tape in bytes, all files together. It is kept with the code that it tests.
 pub const TAPE_BYTES: u64 = 200_000_000;
 
-/// The maximum length of a line of `exchanges.jsonl` in bytes.
+/// The maximum length of a line of `exchanges.jsonl` in bytes: room for 250,000 pieces of an answer.
 pub const EXCHANGE_LINE: usize = 4 << 20;
+
+/// The maximum length of a request in bytes, twice that of the provider's.
+pub const TAPE_REQUEST: u64 = 64 << 20;
+
+/// The maximum length of all requests together in bytes, each as it was sent. A conversation of 2,500 turns with results
+/// of 4 kB that is never shortened has half of it.
+pub const TAPE_UNFOLDED: u64 = 32_000_000_000;
 
 /// The content of `tape.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

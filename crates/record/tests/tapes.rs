@@ -10,7 +10,7 @@ use belljar_contract::{
     ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeForm, TapeHead, TapeId, TapeScenario,
     TapeSkillPlace, TapeUntracked, TapeValue, TapeValues,
 };
-use belljar_record::tape::{BODIES, EXCHANGES, ExchangeLog, Listed, Tape, TapeDraft, TapeFault};
+use belljar_record::tape::{ExchangeLog, Tape, TapeDraft, TapeFault, TapeLimits};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -77,14 +77,14 @@ fn exchanges(log: &mut ExchangeLog) {
         (ConversationKey::Main, ExchangeDelivery::Whole, None),
     ];
     for (seq, (conversation, delivery, answer)) in (0..).zip(rows) {
-        let body = log.body(format!("{{\"request\":{seq}}}").as_bytes()).unwrap();
+        let body = log.request(format!("{{\"request\":{seq}}}").as_bytes()).unwrap();
         let answer = answer.map(|(status, end, text)| ExchangeAnswer {
             status,
             headers: vec![("content-type".to_owned(), "application/json".to_owned())],
             chunks: vec![(5, 1), (9, text.len() as u64 - 1)],
             end,
             ended_ms: 12,
-            body: log.body(text.as_bytes()).unwrap(),
+            body: log.answer(text.as_bytes()).unwrap(),
         });
         let request = ExchangeRequest {
             method: "POST".to_owned(),
@@ -105,15 +105,14 @@ fn write_now(base: &AbsPath) -> AbsPath {
 
 fn write_with(base: &AbsPath, head: TapeHead) -> AbsPath {
     let kept = base.child("kept");
-    exchanges(&mut ExchangeLog::create(kept.clone()).unwrap());
+    exchanges(&mut ExchangeLog::create(kept.clone(), TapeLimits::default()).unwrap());
     let target = base.child("hello.tape");
     let mut draft = TapeDraft::begin(&target).unwrap();
     let run = abs(&fixtures().join("v1/complete"));
     for name in ["run.json", "events.jsonl", "result.json"] {
         draft.file(name, &run.child(name)).unwrap();
     }
-    draft.file(EXCHANGES, &kept.child(EXCHANGES)).unwrap();
-    draft.directory(BODIES, &kept.child(BODIES), Listed::ByExchanges).unwrap();
+    draft.exchanges(&kept).unwrap();
     fs::remove_dir_all(&kept).unwrap();
     draft.finish(head).unwrap()
 }
@@ -142,10 +141,20 @@ fn v1_is_read() {
 }
 
 #[test]
-fn v1_is_still_written_byte_for_byte() {
+fn v2_is_read() {
+    let tape = Tape::open(&abs(&fixtures().join("tape-v2/hello.tape"))).unwrap();
+    let old = Tape::open(&abs(&museum())).unwrap();
+    assert_eq!(tape.exchanges, old.exchanges);
+    for body in tape.exchanges.iter().flat_map(Exchange::bodies) {
+        assert_eq!(tape.body(body).unwrap(), old.body(body).unwrap());
+    }
+}
+
+#[test]
+fn v2_is_still_written_byte_for_byte() {
     let base = tempfile::tempdir().unwrap();
     let now = write_now(&abs(base.path()));
-    let (now, then) = (all(now.as_path(), ""), all(&museum(), ""));
+    let (now, then) = (all(now.as_path(), ""), all(&fixtures().join("tape-v2/hello.tape"), ""));
     assert_eq!(now.keys().collect::<Vec<_>>(), then.keys().collect::<Vec<_>>());
     for (name, bytes) in &then {
         assert!(now[name] == *bytes, "{name}: raise the format");
@@ -165,11 +174,18 @@ fn head_with_values() -> TapeHead {
 }
 
 #[test]
-fn v1_with_digests_of_values_is_read_and_written_byte_for_byte() {
+fn v1_with_digests_of_values_is_read() {
+    let text = fs::read_to_string(fixtures().join("tape-v1/values.json")).unwrap();
+    let head: TapeHead = serde_json::from_str(&text).unwrap();
+    assert_eq!((head.reckoned(), head.values), (head.integrity, head_with_values().values));
+}
+
+#[test]
+fn v2_with_digests_of_values_is_read_and_written_byte_for_byte() {
     let base = tempfile::tempdir().unwrap();
     let tape = write_with(&abs(base.path()), head_with_values());
     let written = fs::read_to_string(tape.child("tape.json")).unwrap();
-    let then = fs::read_to_string(fixtures().join("tape-v1/values.json")).unwrap();
+    let then = fs::read_to_string(fixtures().join("tape-v2/values.json")).unwrap();
     assert_eq!(written, then, "raise the format");
     assert_eq!(Tape::open(&tape).unwrap().head.values, head_with_values().values);
 }
@@ -241,9 +257,10 @@ fn child_reads_a_large_tape() {
 fn a_large_tape_is_read_in_little_memory() {
     let base = tempfile::tempdir().unwrap();
     let base = abs(base.path());
-    let mut log = ExchangeLog::create(base.child("kept")).unwrap();
+    let mut log = ExchangeLog::create(base.child("kept"), TapeLimits::default()).unwrap();
     for seq in 0..5000_u64 {
-        let body = log.body(format!("{seq} {}", "x".repeat(36_000)).as_bytes()).unwrap();
+        let body = log.request(format!("{seq} ").repeat(3600).as_bytes()).unwrap();
+        let answer = log.answer(format!("{seq} {}", "x".repeat(18_000)).as_bytes()).unwrap();
         let request = ExchangeRequest {
             method: "POST".to_owned(),
             path: "/v1/messages".to_owned(),
@@ -253,12 +270,19 @@ fn a_large_tape_is_read_in_little_memory() {
             body,
         };
         let conversation = ConversationKey::Main;
-        log.line(&Exchange { seq, at_ms: seq, conversation, request, answer: None }).unwrap();
+        let answer = Some(ExchangeAnswer {
+            status: 200,
+            headers: Vec::new(),
+            chunks: vec![(0, answer.bytes)],
+            end: ExchangeEnd::Complete,
+            ended_ms: 0,
+            body: answer,
+        });
+        log.line(&Exchange { seq, at_ms: seq, conversation, request, answer }).unwrap();
     }
     let target = base.child("large.tape");
     let mut draft = TapeDraft::begin(&target).unwrap();
-    draft.file(EXCHANGES, &base.child("kept").child(EXCHANGES)).unwrap();
-    draft.directory(BODIES, &base.child("kept").child(BODIES), Listed::ByExchanges).unwrap();
+    draft.exchanges(&base.child("kept")).unwrap();
     draft.finish(head(5000)).unwrap();
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_reads_a_large_tape", "--nocapture"])

@@ -9,8 +9,8 @@ use belljar_runner::suite::{
     Consent, JobResult, LoadError, SuiteOutcome, SuiteVerb, Trial, TrialUse, scenario_files,
 };
 use belljar_runner::tape::{
-    Changed, Failing, MakeError, Normaliser, Recorded, Taping, finds_its_scenario, sharing_a_tape,
-    tape_beside,
+    Changed, Failing, Normaliser, Recorded, TapeWriteError, Taping, check_target, finds_its_scenario,
+    sharing_a_tape, tape_beside,
 };
 use serde_json::{Value, from_value};
 use std::collections::BTreeMap;
@@ -20,8 +20,9 @@ use std::path::PathBuf;
 /// Record scenarios, so that they can be replayed without a model
 ///
 /// Each scenario is run and judged as by `test`, and every exchange with the model is kept on a tape beside it,
-/// NAME.tape. A run that did not pass is not recorded. An older tape is replaced only by a whole new one. Secrets that
-/// belljar knows are replaced by their names. Several scenarios are recorded at once; each has a tape of its own.
+/// NAME.tape. A run that did not pass is not recorded. An older tape is replaced only by a whole new one. A run of which no
+/// tape can be made is kept as a run. Secrets that belljar knows are replaced by their names. Several scenarios are recorded
+/// at once; each has a tape of its own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar record --scripted scenarios/hello.yaml\n  \
     $ belljar record --json --scripted scenarios -k hello --out tapes\n")]
@@ -130,6 +131,20 @@ fn out_of_reach(target: &AbsPath, environment: &HostEnvironment) -> CliError {
         .hint("record into the scenario's repository; `belljar.toml` or `.git` marks its top")
 }
 
+/// Found before the run, which may cost something.
+pub(super) fn not_writable(error: &TapeWriteError, environment: &HostEnvironment) -> CliError {
+    let hint = match error {
+        TapeWriteError::InTheWay { path } => {
+            format!("move `{}` away, or record to another directory with --out DIR", environment.shown(path))
+        }
+        TapeWriteError::Busy { .. } => "wait until the other recording has ended".to_owned(),
+        TapeWriteError::Write { .. } | TapeWriteError::TooLarge { .. } | TapeWriteError::ReadBack(_) => {
+            "make the directory writable, or record to another one with --out DIR".to_owned()
+        }
+    };
+    CliError::from_chain(ExitCode::Invalid, error).hint(hint)
+}
+
 impl Command for RecordArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         run(self, &call.environment_with(&self.source.options.dotenv)?, call.output).map(ExitCode::code)
@@ -201,6 +216,7 @@ fn alone(
     if !finds_its_scenario(target, file, environment) {
         return Err(out_of_reach(target, environment));
     }
+    check_target(target).map_err(|error| not_writable(&error, environment))?;
     let trial = &args.source.load(file, environment, output)??;
     let consent = &args.source.options.consent([trial], TrialUse::Run, environment, output)?;
     many::alone(|| {
@@ -237,17 +253,10 @@ pub(super) fn one(
     let plays = Plays::scripted(source.scripted);
     let tried = options.try_scenario(trial, (plays, consent), taping, environment, output)?;
     let failing = if source.allow_failing { Failing::Recorded } else { Failing::NotRecorded };
-    let recorded = Recorded::of(trial, tried, normalisers, (target, failing)).map_err(not_made)?;
-    let said = !output.json && (recorded.tape.is_none() || !options.quiet);
+    let recorded = Recorded::of(trial, tried, normalisers, (target, failing));
+    let said = !output.json && (recorded.tape().is_none() || !options.quiet);
     if said && recorded.conclusion != Conclusion::Interrupted {
-        let Recorded { tape, answered_by, taped, .. } = &recorded;
-        let row = RecordedRow {
-            tape: tape.clone(),
-            exchanges: taped.exchanges,
-            answered_by: answered_by.clone(),
-            leaks: taped.leaks.clone(),
-        };
-        output.say(&recorded_text(&row, environment));
+        output.say(&recorded_text(&RecordedRow::read(&recorded.json()), environment));
     }
     Ok(recorded)
 }
@@ -255,16 +264,21 @@ pub(super) fn one(
 /// What a row says about its tape.
 struct RecordedRow {
     tape: Option<AbsPath>,
+    /// Why no tape could be made of a run, and its directory.
+    not_recorded: Option<(String, AbsPath)>,
     exchanges: u64,
     answered_by: BTreeMap<String, u64>,
     leaks: TapeLeaks,
 }
 
 impl RecordedRow {
-    /// The row of a worker, which has no members of a tape where there is none.
+    /// The row of a recording, which has no members of a tape where there is none.
     fn read(row: &Value) -> Self {
+        let not_recorded = &row["not_recorded"];
+        let run = from_value(not_recorded["run"].clone()).ok();
         Self {
             tape: from_value(row["tape"].clone()).unwrap_or_default(),
+            not_recorded: not_recorded["why"].as_str().map(str::to_owned).zip(run),
             exchanges: row["exchanges"].as_u64().unwrap_or_default(),
             answered_by: from_value(row["answered_by"].clone()).unwrap_or_default(),
             leaks: from_value(row["leaks"].clone()).unwrap_or_default(),
@@ -272,11 +286,21 @@ impl RecordedRow {
     }
 }
 
+/// Says where a recording is, or why there is none.
 fn recorded_text(row: &RecordedRow, environment: &HostEnvironment) -> String {
-    let RecordedRow { tape, exchanges, answered_by, leaks } = row;
+    let RecordedRow { tape, not_recorded, exchanges, answered_by, leaks } = row;
     let Some(tape) = tape else {
-        return "belljar: not recorded, because it did not pass; --allow-failing records it all the same\n"
-            .to_owned();
+        let Some((why, run)) = not_recorded else {
+            return "belljar: not recorded, because it did not pass; --allow-failing records it all the same\n"
+                .to_owned();
+        };
+        let id = run.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        return format!(
+            "belljar: not recorded: {}\nthe run is kept in {}; `belljar trace {id}` shows it, `belljar judge {id}` judges it \
+             again\n",
+            visible(why),
+            environment.shown(run)
+        );
     };
     let mut text = format!("recorded {exchanges} exchanges in {}\n", environment.shown(tape));
     if !answered_by.is_empty() {
@@ -315,16 +339,4 @@ pub fn refresh_text(row: &Value, shown: &str) -> String {
             format!("{shown}: {} changed\n", visible(&why.join(", ")))
         }
     }
-}
-
-fn not_made(error: MakeError) -> CliError {
-    let hint = match &error {
-        MakeError::Exchanges { .. }
-        | MakeError::Read { .. }
-        | MakeError::Inputs { .. }
-        | MakeError::NoFile => None,
-        MakeError::Write(_) => Some("what was recorded before is unchanged"),
-    };
-    let error = CliError::from_chain(ExitCode::Unverified, &error);
-    hint.into_iter().fold(error, CliError::hint)
 }

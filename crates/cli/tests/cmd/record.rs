@@ -93,7 +93,7 @@ fn a_tape_lies_beside_its_scenario() {
     let tape = recorded(&stage);
     assert_eq!(tape, stage.path("project/scenarios/hello.tape"));
     let head: Value = serde_json::from_slice(&fs::read(tape.join("tape.json")).unwrap()).unwrap();
-    assert_eq!((&head["format"], &head["exchanges"]), (&json!(1), &json!(2)), "{head:#}");
+    assert_eq!((&head["format"], &head["exchanges"]), (&json!(2), &json!(2)), "{head:#}");
     assert_eq!(head["agent"]["version"], agent::VERSION);
     assert!(head["scenario"]["skills"]["hello"].is_string(), "{head:#}");
     let text = head.to_string();

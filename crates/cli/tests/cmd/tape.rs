@@ -296,9 +296,12 @@ fn what_is_private_is_found_scrubbed_and_still_matches() {
     let path = recorded(&stage);
     let found = tape(&stage, &["verify", TAPE]);
     assert_eq!(found.status.code(), Some(1), "{}", found.stdout);
-    for part in
-        ["home-path in frames.jsonl:", "email in bodies/", "email in artifacts/files/outputs/kept.txt:1"]
-    {
+    for part in [
+        "home-path in frames.jsonl:",
+        "email in bodies/",
+        "email in requests.jsonl:2",
+        "email in artifacts/files/outputs/kept.txt:1",
+    ] {
         assert!(found.stdout.contains(part), "{part}: {}", found.stdout);
     }
     assert!(!found.stdout.contains(address) && !found.stdout.contains(home), "{}", found.stdout);

@@ -3,13 +3,15 @@
 use super::MOST_ITEMS;
 use super::message::read;
 use super::remembered::Remembered;
-use super::request::items;
+use super::request::{message_items, messages};
 use crate::gateway::{AGENT_ID_HEADER, SESSION_ID_HEADER};
-use crate::tape::{Normaliser, TapeBodies, TextNormaliser, without_agent_texts};
+use crate::tape::{Followed, Normaliser, TapeBodies, TextNormaliser, without_agent_texts};
 use belljar_contract::{
-    ConversationKey, Exchange, ExchangeRequest, ModelAnswer, ModelExchange, ModelRequest,
+    ConversationKey, Exchange, ExchangeRequest, ModelAnswer, ModelExchange, ModelItem, ModelRequest,
+    Repeated, TapeId,
 };
 use serde_json::Value;
+use std::io;
 
 /// Normalises frames so that they can be compared with the exchanges of a tape.
 pub struct FrameNormaliser(TextNormaliser);
@@ -46,18 +48,15 @@ pub fn exchanges_of_tape(
     bodies: &dyn TapeBodies,
     normaliser: &FrameNormaliser,
 ) -> Result<Vec<ModelExchange>, String> {
-    let mut known = Remembered::default();
+    let mut known = History::default();
     let mut out: Vec<ModelExchange> = Vec::new();
     for exchange in exchanges.iter().filter(|exchange| is_message(&exchange.request)) {
         let failed = |error| format!("cannot read a body of exchange {}: {error}", exchange.seq);
         let session = session(&exchange.request);
-        let put_back = TextNormaliser::request(&exchange.request);
-        let body = bodies.body(exchange.request.body).map_err(failed)?;
-        let items = items(&body, &put_back, without_agent_texts);
+        let (repeats, items) = known.items(out.len() as u64, &exchange.request, bodies).map_err(failed)?;
         if items.len() > MOST_ITEMS {
             return Err(format!("exchange {} has more than {MOST_ITEMS} items", exchange.seq));
         }
-        let (repeats, items) = known.compact(out.len() as u64, items);
         let answer = match &exchange.answer {
             None => None,
             Some(answer) => {
@@ -72,6 +71,58 @@ pub fn exchanges_of_tape(
         out.push(ModelExchange { at_ms: exchange.at_ms, request, answer });
     }
     Ok(out)
+}
+
+/// The requests so far. What a request repeats of an earlier one is not read again where the tape shows that it does;
+/// other requests are read whole and compared by their items.
+#[derive(Default)]
+struct History {
+    followed: Followed<ReadBefore>,
+    compared: Remembered,
+}
+
+/// A request that was read.
+struct ReadBefore {
+    exchange: u64,
+    /// The number of items up to each message, with that.
+    counts: Vec<u64>,
+    ids: Vec<TapeId>,
+}
+
+impl History {
+    /// The items of a request without those that it repeats.
+    fn items(
+        &mut self,
+        exchange: u64,
+        request: &ExchangeRequest,
+        bodies: &dyn TapeBodies,
+    ) -> io::Result<(Option<Repeated>, Vec<ModelItem>)> {
+        let put_back = TextNormaliser::request(request);
+        // Other ids would be put back in the messages, too.
+        let rest = self.followed.read(bodies, request.body, &|before| before.ids == request.ids)?;
+        let Some((messages, lists)) = messages(&rest.document) else { return Ok((None, Vec::new())) };
+        // Which of them counts would depend on what was read before.
+        if lists > 1 {
+            return Err(io::Error::other("it has several lists of messages"));
+        }
+        let before = self.followed.of(&rest);
+        let mut counts = before.map_or(Vec::new(), |before| before.counts[..rest.left_out].to_vec());
+        let repeated = counts.last().copied().unwrap_or(0);
+        let repeats = before.map(|before| Repeated { exchange: before.exchange, items: repeated });
+        let mut fresh = Vec::new();
+        for message in messages {
+            if fresh.len() > MOST_ITEMS {
+                break;
+            }
+            fresh.extend(message_items(message, &put_back, without_agent_texts));
+            counts.push(repeated + fresh.len() as u64);
+        }
+        self.followed.keep(request.body, rest, ReadBefore { exchange, counts, ids: request.ids.clone() });
+        Ok(match repeats {
+            Some(repeats) => (Some(repeats).filter(|repeats| repeats.items > 0), fresh),
+            None => self.compared.compact(exchange, fresh),
+        })
+    }
 }
 
 fn is_message(request: &ExchangeRequest) -> bool {

@@ -13,29 +13,39 @@ pub(super) type Bare = fn(&str) -> Option<String>;
 
 /// The items of a body, at most a few more than [`MOST_ITEMS`]; none if it is not a messages request.
 pub(super) fn items(body: &[u8], redact: &dyn Fn(&mut Value), bare: Bare) -> Vec<ModelItem> {
-    let Ok(RequestMessages { messages: Some(Value::Array(messages)) }) = serde_json::from_slice(body) else {
-        return Vec::new();
-    };
     let mut out = Vec::new();
-    for mut message in messages {
+    for message in messages(body).map(|(messages, _)| messages).unwrap_or_default() {
         if out.len() > MOST_ITEMS {
             break;
         }
-        let role = message["role"].as_str().unwrap_or_default().to_owned();
-        if role != "user" && role != "assistant" {
-            continue;
-        }
-        redact(&mut message["content"]);
-        match message["content"].take() {
-            Value::String(text) => out.extend(text_item(&role, &text)),
-            Value::Array(blocks) => {
-                let items = blocks.iter().filter_map(|block| item(&role, block, bare));
-                out.extend(items.take(MOST_ITEMS + 1));
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
-        }
+        out.extend(message_items(message, redact, bare));
     }
     out
+}
+
+/// The messages of a body, and how many lists of them it has; `None` if it is not a messages request.
+pub(super) fn messages(body: &[u8]) -> Option<(Vec<Value>, usize)> {
+    match serde_json::from_slice(body) {
+        Ok(RequestMessages { messages: Some(Value::Array(messages)), lists }) => Some((messages, lists)),
+        Ok(RequestMessages { .. }) | Err(_) => None,
+    }
+}
+
+/// The items of a message, at most a few more than [`MOST_ITEMS`].
+pub(super) fn message_items(mut message: Value, redact: &dyn Fn(&mut Value), bare: Bare) -> Vec<ModelItem> {
+    let role = message["role"].as_str().unwrap_or_default().to_owned();
+    if role != "user" && role != "assistant" {
+        return Vec::new();
+    }
+    redact(&mut message["content"]);
+    match message["content"].take() {
+        Value::String(text) => text_item(&role, &text).into_iter().collect(),
+        Value::Array(blocks) => {
+            let items = blocks.iter().filter_map(|block| item(&role, block, bare));
+            items.take(MOST_ITEMS + 1).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
+    }
 }
 
 fn text_item(role: &str, text: &str) -> Option<ModelItem> {
@@ -77,7 +87,9 @@ fn result_text(content: &Value) -> String {
 
 /// The messages of a body. The rest, mostly definitions of tools, must be JSON and is skipped.
 struct RequestMessages {
+    /// The last list of this name, which is the one that counts.
     messages: Option<Value>,
+    lists: usize,
 }
 
 impl<'de> Deserialize<'de> for RequestMessages {
@@ -91,16 +103,19 @@ impl<'de> Deserialize<'de> for RequestMessages {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<RequestMessages, A::Error> {
-                let mut messages = None;
+                let (mut messages, mut lists) = (None, 0);
                 while let Some(name) = members.next_key::<Cow<'_, str>>()? {
                     match name.as_ref() {
-                        "messages" => messages = Some(members.next_value()?),
+                        "messages" => {
+                            lists += 1;
+                            messages = Some(members.next_value()?);
+                        }
                         _ => {
                             members.next_value::<Skimmed>()?;
                         }
                     }
                 }
-                Ok(RequestMessages { messages })
+                Ok(RequestMessages { messages, lists })
             }
         }
         body.deserialize_map(MessagesVisitor)

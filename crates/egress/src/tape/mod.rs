@@ -7,6 +7,7 @@
 
 mod agent_texts;
 mod drift;
+mod followed;
 mod kept;
 mod normaliser;
 mod owned;
@@ -18,6 +19,7 @@ mod stream;
 mod text_normaliser;
 
 pub use drift::{Difference, Drift, DriftKind, ToolCall};
+pub use followed::{Followed, RequestRest};
 pub use kept::{
     ChangedAnswer, answer_without, differences, first_message, kept_answer, kept_request, request_without,
     text_without, value_without,

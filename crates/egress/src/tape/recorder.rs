@@ -31,15 +31,20 @@ const LONGEST_ANSWER: usize = 64 << 20;
 
 /// Stores exchanges.
 pub trait KeepExchanges: Send {
-    /// Stores a body.
+    /// Stores the body of a request.
     ///
     /// # Errors
     /// With the reason; the recording has failed then.
-    fn body(&mut self, bytes: &[u8]) -> Result<BodyRef, String>;
+    fn request(&mut self, bytes: &[u8]) -> Result<BodyRef, String>;
+    /// Stores the body of an answer.
+    ///
+    /// # Errors
+    /// As [`KeepExchanges::request`].
+    fn answer(&mut self, bytes: &[u8]) -> Result<BodyRef, String>;
     /// Stores an exchange whose bodies were stored.
     ///
     /// # Errors
-    /// As [`KeepExchanges::body`].
+    /// As [`KeepExchanges::request`].
     fn exchange(&mut self, exchange: &Exchange) -> Result<(), String>;
 }
 
@@ -188,7 +193,7 @@ impl Observe for Recorder {
             Some(id) => state.agent(id, &canonical),
             None => ConversationKey::Main,
         };
-        let kept = state.keep.body(&canonical.kept).map_err(|why| state.fail(why));
+        let kept = state.keep.request(&canonical.kept).map_err(|why| state.fail(why));
         let request = ExchangeRequest {
             method: asked.method.to_string(),
             path: shared.clean(asked.uri.path_and_query().map_or("/", |path| path.as_str())),
@@ -255,7 +260,7 @@ impl ExchangeRecorder {
         let ended_ms = ms(self.since, at);
         let mut state = self.shared.state();
         if let Some((status, headers, body, chunks)) = passed {
-            let kept = state.keep.body(&body).map_err(|why| state.fail(why));
+            let kept = state.keep.answer(&body).map_err(|why| state.fail(why));
             let body = kept.unwrap_or_else(|()| BodyRef::of(&body));
             exchange.answer = Some(ExchangeAnswer { status, headers, chunks, end, ended_ms, body });
         }

@@ -9,7 +9,7 @@ mod crossing;
 
 use super::drift::{self, Drift, DriftKind};
 use super::normaliser::{Canonical, Normaliser, read_kept};
-use super::owned::{AgentDifferences, OwnedParts};
+use super::owned::AgentDifferences;
 use super::replay_body::{self, Wanted};
 use super::{Scrub, is_taped};
 use crate::gateway::{
@@ -36,6 +36,20 @@ pub trait TapeBodies: Send + Sync {
     /// # Errors
     /// When it cannot be read.
     fn body(&self, body: BodyRef) -> io::Result<Cow<'_, [u8]>>;
+
+    /// A body from this byte on.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn body_from(&self, body: BodyRef, from: u64) -> io::Result<Cow<'_, [u8]>> {
+        let from = usize::try_from(from).map_err(io::Error::other)?;
+        Ok(Cow::Owned(self.body(body)?.get(from..).unwrap_or_default().to_vec()))
+    }
+
+    /// The length of the beginning that two requests share, as far as it is known without reading them.
+    fn shared(&self, _one: BodyRef, _other: BodyRef) -> u64 {
+        0
+    }
 }
 
 /// What happens to a request that is not on the tape.
@@ -125,8 +139,8 @@ pub struct Replay {
 
 struct ReplayInner {
     setup: ReplaySetup,
-    /// The user's parts of the recorded requests, read when they are needed.
-    owned: Vec<OnceLock<OwnedParts>>,
+    /// How many parts of the user's side each recorded request has, as far as it was read.
+    parts: Vec<OnceLock<usize>>,
     state: Mutex<ReplayState>,
 }
 
@@ -153,8 +167,8 @@ impl Replay {
     pub fn new(setup: ReplaySetup) -> Self {
         let report = ReplayReport { exchanges: setup.exchanges.len() as u64, ..ReplayReport::default() };
         let state = ReplayState { report, ..ReplayState::default() };
-        let owned = setup.exchanges.iter().map(|_| OnceLock::new()).collect();
-        Self { shared: Arc::new(ReplayInner { setup, owned, state: Mutex::new(state) }) }
+        let parts = setup.exchanges.iter().map(|_| OnceLock::new()).collect();
+        Self { shared: Arc::new(ReplayInner { setup, parts, state: Mutex::new(state) }) }
     }
 
     /// The result so far.
@@ -310,7 +324,15 @@ impl ReplayInner {
         conversation: Option<&ConversationKey>,
         canonical: &Canonical,
     ) -> Option<usize> {
-        let same = self.matching(conversation?, canonical);
+        let conversation = conversation?;
+        let own = self.setup.exchanges.iter().enumerate();
+        let own = own.filter(|(_, exchange)| exchange.conversation == *conversation);
+        let same = own.clone().filter(|(_, exchange)| exchange.request.body.digest == canonical.digest);
+        let same: Vec<usize> = same.map(|(at, _)| at).collect();
+        if same.is_empty() && self.setup.matching == Matching::UserSide {
+            let own: Vec<usize> = own.map(|(at, _)| at).collect();
+            return self.crossed(state, &own, canonical);
+        }
         let as_wanted = |at: &&usize| self.setup.exchanges[**at].request.delivery == canonical.delivery;
         let free = |at: &&usize| !state.given.contains(at);
         same.iter()
@@ -356,7 +378,7 @@ impl ReplayInner {
         let compared = candidates.into_iter().filter_map(|at| {
             let body = self.setup.bodies.body(self.setup.exchanges[at].request.body).ok()?;
             let recorded = read_kept(&body);
-            let (distance, differences) = self.distance(at, &recorded, present);
+            let (distance, differences) = self.distance(&recorded, present);
             Some(((distance, differences, at), recorded))
         });
         compared.min_by_key(|(rank, _)| *rank).map(|((_, _, at), found)| (at, found))

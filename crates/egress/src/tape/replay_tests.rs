@@ -15,10 +15,14 @@ struct Memory(Arc<Mutex<MemoryTape>>);
 struct MemoryTape(Vec<Exchange>, BTreeMap<String, Vec<u8>>);
 
 impl KeepExchanges for Memory {
-    fn body(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
+    fn request(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
         let body = BodyRef::of(bytes);
         self.0.lock().unwrap().1.insert(body.digest.hex(), bytes.to_vec());
         Ok(body)
+    }
+
+    fn answer(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
+        self.request(bytes)
     }
 
     fn exchange(&mut self, exchange: &Exchange) -> Result<(), String> {

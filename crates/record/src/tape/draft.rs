@@ -3,16 +3,16 @@
 
 use super::error::TapeWriteError;
 use super::reader::Tape;
-use super::{EXCHANGES, HEAD};
+use super::{BODIES, EXCHANGES, HEAD, REQUESTS, TEXT};
 use crate::disk::remove_tree;
 use crate::line;
 use belljar_contract::{AbsPath, Digest, EventRecord, Logged, Run, RunResult, TapeHead, TapePart};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// The prefix and the middle of the temporary name.
@@ -31,6 +31,24 @@ pub struct TapeDraft {
 }
 
 impl TapeDraft {
+    /// Checks that a tape can be started: without its directory, that the directory could be made.
+    ///
+    /// # Errors
+    /// As [`TapeDraft::begin`].
+    pub fn check(target: &AbsPath) -> Result<(), TapeWriteError> {
+        let is_there = |path: &AbsPath| fs::symlink_metadata(path).is_ok();
+        let Some(directory) = target.parent().filter(|directory| !is_there(directory)) else {
+            return Self::begin(target).map(drop);
+        };
+        let above = std::iter::successors(directory.parent(), AbsPath::parent).find(is_there);
+        let above = above.unwrap_or(directory);
+        let writable = match fs::metadata(&above) {
+            Ok(found) if !found.is_dir() => Err(io::ErrorKind::NotADirectory.into()),
+            found => found.and_then(|_| Ok(access(above.as_path(), Access::WRITE_OK | Access::EXEC_OK)?)),
+        };
+        writable.map_err(|cause| TapeWriteError::Write { path: above, cause })
+    }
+
     /// Starts a tape, and removes drafts that dead processes left for the same tape.
     ///
     /// # Errors
@@ -85,6 +103,17 @@ impl TapeDraft {
             }
         }
         Ok(())
+    }
+
+    /// Copies the exchanges that an [`ExchangeLog`](super::ExchangeLog) stored.
+    ///
+    /// # Errors
+    /// When they cannot be copied.
+    pub fn exchanges(&mut self, from: &AbsPath) -> Result<(), TapeWriteError> {
+        for name in [EXCHANGES, REQUESTS, TEXT] {
+            self.file(name, &from.child(name))?;
+        }
+        self.directory(BODIES, &from.child(BODIES), Listed::ByExchanges)
     }
 
     /// Writes a part.
@@ -143,23 +172,6 @@ impl TapeDraft {
         let mut written = File::open(&to).map_err(failed)?;
         let digest = Digest::of_reader(&mut written).map_err(failed)?;
         Ok(Some(TapePart { bytes, digest }))
-    }
-
-    /// The number of exchanges.
-    ///
-    /// # Errors
-    /// When they cannot be counted.
-    pub fn exchanges(&self) -> Result<u64, TapeWriteError> {
-        let path = self.path.child(EXCHANGES);
-        let failed = |cause| TapeWriteError::Write { path: path.clone(), cause };
-        let mut file = File::open(&path).map_err(failed)?;
-        let (mut buffer, mut lines) = ([0; 64 << 10], 0);
-        loop {
-            match file.read(&mut buffer).map_err(failed)? {
-                0 => return Ok(lines),
-                count => lines += buffer[..count].iter().filter(|byte| **byte == b'\n').count() as u64,
-            }
-        }
     }
 
     /// Writes the manifest, verifies the whole tape, and moves it to its place, where it replaces an old tape.

@@ -52,6 +52,8 @@ pub enum TapeFault {
     Duplicated { line: u64, seq: u64 },
     #[error("line {line} of `exchanges.jsonl` is not an exchange: {why}")]
     Line { line: u64, why: String },
+    #[error("line {line} of `requests.jsonl` is not a request: {why}")]
+    Request { line: u64, why: String },
     /// A file that the tape does not list.
     #[error("`{part}` does not belong to it")]
     Stray { part: String },
@@ -78,6 +80,7 @@ impl TapeFault {
             Self::Reordered { .. } => "reordered",
             Self::Duplicated { .. } => "duplicated",
             Self::Line { .. } => "line",
+            Self::Request { .. } => "request",
             Self::Stray { .. } => "stray",
             Self::TooLarge { .. } => "too-large",
         }
@@ -96,6 +99,7 @@ impl TapeFault {
             | Self::Reordered { .. }
             | Self::Duplicated { .. }
             | Self::Line { .. }
+            | Self::Request { .. }
             | Self::Stray { .. }
             | Self::TooLarge { .. } => false,
         }

@@ -7,18 +7,24 @@
 mod draft;
 mod error;
 mod log;
+mod packed;
 mod reader;
+mod requests;
 
 pub use draft::{Listed, TapeDraft};
 pub use error::{TapeFault, TapeWriteError};
-pub use log::ExchangeLog;
+pub use log::{ExchangeLog, TapeLimits};
 pub use reader::{Tape, TapeFailure, read_exchange};
 
 /// The file name of the manifest.
 pub const HEAD: &str = "tape.json";
 /// The file name of the list of exchanges.
 pub const EXCHANGES: &str = "exchanges.jsonl";
-/// The name of the directory of bodies.
+/// The file name of the list of requests, each as ranges of their text.
+pub const REQUESTS: &str = "requests.jsonl";
+/// The file name of the text that the requests share.
+pub const TEXT: &str = "requests.text";
+/// The name of the directory of bodies: of answers, and of requests that are kept whole.
 pub const BODIES: &str = "bodies";
 /// The suffix of a tape's directory; the prefix is the name of its scenario.
 pub const SUFFIX: &str = ".tape";

@@ -1,7 +1,8 @@
 //! Reads and verifies a tape. It is accepted as a whole or rejected with the specific fault.
 
 use super::error::TapeFault;
-use super::{BODIES, EXCHANGES, HEAD, HEAD_MAX};
+use super::requests::{REQUESTS_MAX, Requests, SharedText};
+use super::{BODIES, EXCHANGES, HEAD, HEAD_MAX, REQUESTS, TEXT};
 use crate::disk::{open_regular, read_bounded};
 use crate::reader::{KeptFile, RunReader};
 use belljar_contract::{
@@ -41,6 +42,8 @@ pub struct Tape {
     /// Parts and bodies that were short enough to stay in memory.
     parts: BTreeMap<String, KeptFile>,
     bodies: BTreeMap<Digest, Vec<u8>>,
+    /// Requests that are not kept whole.
+    requests: Requests,
 }
 
 impl Tape {
@@ -57,12 +60,30 @@ impl Tape {
         &self.directory
     }
 
-    /// The names of its files.
+    /// The names of its files except the requests.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        let bodies: BTreeSet<String> =
-            self.exchanges.iter().flat_map(Exchange::bodies).map(body_name).collect();
-        [HEAD.to_owned()].into_iter().chain(self.head.parts.keys().cloned()).chain(bodies).collect()
+        let answers = self.exchanges.iter().filter_map(|exchange| exchange.answer.as_ref());
+        let answers: BTreeSet<String> = answers.map(|answer| body_name(answer.body)).collect();
+        let parts = self.head.parts.keys().filter(|name| ![REQUESTS, TEXT].contains(&name.as_str()));
+        [HEAD.to_owned()].into_iter().chain(parts.cloned()).chain(answers).collect()
+    }
+
+    /// The requests in the order in which they were first sent, each once.
+    #[must_use]
+    pub fn requests(&self) -> Vec<BodyRef> {
+        let mut known = BTreeSet::new();
+        let all = self.exchanges.iter().map(|exchange| exchange.request.body);
+        all.filter(|body| known.insert(body.digest)).collect()
+    }
+
+    /// Where a request is kept: the name of a file, and a line of it.
+    #[must_use]
+    pub fn place(&self, request: BodyRef) -> (String, u64) {
+        match self.requests.line(request.digest) {
+            Some(line) => (REQUESTS.to_owned(), line),
+            None => (body_name(request), 1),
+        }
     }
 
     /// One of its files.
@@ -92,12 +113,34 @@ impl Tape {
     /// # Errors
     /// When it cannot be read, or is no longer the one that was checked.
     pub fn body(&self, body: BodyRef) -> io::Result<Cow<'_, [u8]>> {
+        if let Some(request) = self.requests.from(body.digest, 0) {
+            return request.map(Cow::Owned);
+        }
         if let Some(bytes) = self.bodies.get(&body.digest) {
             return Ok(Cow::Borrowed(bytes));
         }
         let path = self.directory.child(BODIES).child(&body.digest.hex());
         let bytes = read_bounded(path.as_path(), body.bytes)?.ok_or(io::ErrorKind::NotFound)?;
         unchanged(bytes, body.digest)
+    }
+
+    /// The length of the beginning that two requests share, as far as the tape shows it without their bytes.
+    #[must_use]
+    pub fn shared(&self, one: BodyRef, other: BodyRef) -> u64 {
+        self.requests.shared(one.digest, other.digest)
+    }
+
+    /// A body from this byte on.
+    ///
+    /// # Errors
+    /// As [`Tape::body`].
+    pub fn body_from(&self, body: BodyRef, from: u64) -> io::Result<Cow<'_, [u8]>> {
+        if let Some(rest) = self.requests.from(body.digest, from) {
+            return rest.map(Cow::Owned);
+        }
+        let from = usize::try_from(from).map_err(io::Error::other)?;
+        let whole = self.body(body)?.into_owned();
+        Ok(Cow::Owned(whole.get(from..).unwrap_or_default().to_vec()))
     }
 }
 
@@ -122,7 +165,7 @@ fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
         if name.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
             return Err(TapeFault::Foreign { why: format!("`{name}` is not a valid name of a part") });
         }
-        if name == EXCHANGES {
+        if [EXCHANGES, REQUESTS, TEXT].contains(&name.as_str()) {
             continue;
         }
         if let Some(rest) = room.checked_sub(part.bytes) {
@@ -134,10 +177,13 @@ fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
         }
     }
     let exchanges = exchanges(directory, &head)?;
+    let requests = requests(directory, &head)?;
+    check_requests(&exchanges, &requests)?;
     let (mut known, mut bodies) = (BTreeSet::new(), BTreeMap::new());
     let mut room = IN_MEMORY;
     for exchange in &exchanges {
-        for body in exchange.bodies() {
+        let request = Some(exchange.request.body).filter(|body| requests.bytes(body.digest).is_none());
+        for body in request.into_iter().chain(exchange.answer.as_ref().map(|answer| answer.body)) {
             if !known.insert(body.digest) {
                 continue;
             }
@@ -154,7 +200,53 @@ fn read(directory: &AbsPath) -> Result<Tape, TapeFault> {
     let listed: BTreeSet<String> =
         listed.chain(known.iter().map(|digest| format!("{BODIES}/{}", digest.hex()))).collect();
     strays(directory, "", &listed, 0)?;
-    Ok(Tape { directory: directory.clone(), head, exchanges, parts, bodies })
+    Ok(Tape { directory: directory.clone(), head, exchanges, parts, bodies, requests })
+}
+
+/// Reads the requests that are ranges of a text. Tapes of format 1 have none.
+fn requests(directory: &AbsPath, head: &TapeHead) -> Result<Requests, TapeFault> {
+    let part = |name: &str| head.parts.get(name).copied().filter(|_| head.format > 1);
+    let (list, text) = match (part(REQUESTS), part(TEXT)) {
+        (None, None) => return Ok(Requests::default()),
+        (Some(list), Some(text)) => (list, text),
+        (Some(_), None) => return Err(TapeFault::Missing { part: TEXT.to_owned() }),
+        (None, Some(_)) => return Err(TapeFault::Missing { part: REQUESTS.to_owned() }),
+    };
+    if list.bytes > REQUESTS_MAX {
+        return Err(TapeFault::TooLarge { limit: format!("{REQUESTS_MAX} bytes in `{REQUESTS}`") });
+    }
+    let list = read_part(directory, REQUESTS, list)?;
+    let text = match text.bytes <= IN_MEMORY {
+        true => SharedText::Memory(read_part(directory, TEXT, text)?),
+        false => {
+            let (file, found) = open_part(directory, TEXT)?;
+            if found < text.bytes {
+                return Err(TapeFault::Truncated { part: TEXT.to_owned(), found, wanted: text.bytes });
+            }
+            let (shared, digest) = SharedText::disk(file, found.min(TAPE_BYTES))
+                .map_err(|cause| TapeFault::Read { part: TEXT.to_owned(), cause })?;
+            as_written(TEXT, text, digest)?;
+            shared
+        }
+    };
+    Requests::read(&list, text)
+}
+
+/// Checks that the list has what the exchanges refer to, and nothing else.
+fn check_requests(exchanges: &[Exchange], requests: &Requests) -> Result<(), TapeFault> {
+    let mut used = BTreeSet::new();
+    for exchange in exchanges {
+        let body = exchange.request.body;
+        match requests.bytes(body.digest) {
+            Some(bytes) if bytes != body.bytes => {
+                return Err(TapeFault::Edited { part: format!("{EXCHANGES}, exchange {}", exchange.seq) });
+            }
+            Some(_) => drop(used.insert(body.digest)),
+            None => {}
+        }
+    }
+    let stray = requests.digests().find(|digest| !used.contains(digest));
+    stray.map_or(Ok(()), |digest| Err(TapeFault::Stray { part: format!("{REQUESTS}, {digest}") }))
 }
 
 fn spend(left: &mut u64, bytes: u64) -> Result<(), TapeFault> {

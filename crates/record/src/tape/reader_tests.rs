@@ -1,5 +1,5 @@
-use super::super::draft::{Listed, TapeDraft};
-use super::super::log::ExchangeLog;
+use super::super::draft::TapeDraft;
+use super::super::log::{ExchangeLog, TapeLimits};
 use super::*;
 use belljar_contract::{
     ConversationKey, ExchangeAnswer, ExchangeDelivery, ExchangeEnd, ExchangeRequest, TapeAgent, TapeScenario,
@@ -65,20 +65,21 @@ fn exchange(seq: u64, request: BodyRef, answer: BodyRef) -> Exchange {
 
 /// A tape with this many exchanges.
 fn tape(base: &Path, count: u64) -> AbsPath {
-    tape_asking(base, count, |seq| format!("request {seq}").into_bytes())
+    let answer = |seq| format!("answer {}", seq % 2).into_bytes();
+    tape_saying(base, count, |seq| format!("request {seq}").into_bytes(), answer)
 }
 
 fn base_path(base: &Path) -> AbsPath {
     AbsPath::new(base.canonicalize().unwrap()).unwrap()
 }
 
-fn tape_asking(base: &Path, count: u64, body: fn(u64) -> Vec<u8>) -> AbsPath {
+fn tape_saying(base: &Path, count: u64, request: fn(u64) -> Vec<u8>, answer: fn(u64) -> Vec<u8>) -> AbsPath {
     let base = base_path(base);
     let run = base.child("run");
-    let mut log = ExchangeLog::create(run.clone()).unwrap();
+    let mut log = ExchangeLog::create(run.clone(), TapeLimits::default()).unwrap();
     for seq in 0..count {
-        let request = log.body(&body(seq)).unwrap();
-        let answer = log.body(format!("answer {}", seq % 2).as_bytes()).unwrap();
+        let request = log.request(&request(seq)).unwrap();
+        let answer = log.answer(&answer(seq)).unwrap();
         log.line(&exchange(seq, request, answer)).unwrap();
     }
     fs::write(run.child("events.jsonl"), "one\ntwo\n").unwrap();
@@ -87,9 +88,7 @@ fn tape_asking(base: &Path, count: u64, body: fn(u64) -> Vec<u8>) -> AbsPath {
     let mut draft = TapeDraft::begin(&target).unwrap();
     draft.file("events.jsonl", &run.child("events.jsonl")).unwrap();
     draft.file("not there", &run.child("not there")).unwrap();
-    draft.file(EXCHANGES, &run.child(EXCHANGES)).unwrap();
-    draft.directory(BODIES, &run.child(BODIES), Listed::ByExchanges).unwrap();
-    assert_eq!(draft.exchanges().unwrap(), count);
+    draft.exchanges(&run).unwrap();
     let now = Tape::open(&target).ok().map(|old| old.exchanges.len());
     assert_eq!(now, before, "the target changed before the tape was complete");
     draft.finish(head(count)).unwrap();
@@ -110,16 +109,16 @@ fn a_tape_comes_back() {
     assert_eq!(tape.exchanges.len(), 3);
     assert_eq!(tape.body(tape.exchanges[2].request.body).unwrap()[..], *b"request 2");
     assert_eq!(fs::read_dir(base.path()).unwrap().count(), 1, "nothing else is left");
-    assert_eq!(fs::read_dir(path.child(BODIES)).unwrap().count(), 5, "a body is kept once");
+    assert_eq!(fs::read_dir(path.child(BODIES)).unwrap().count(), 2, "a body is kept once");
 }
 
 #[test]
 fn a_long_body_is_read_again_and_checked_again() {
     let base = tempfile::tempdir().unwrap();
     let long = |seq: u64| vec![b'a' + u8::try_from(seq).unwrap(); 700 << 10];
-    let path = tape_asking(base.path(), 2, long);
+    let path = tape_saying(base.path(), 2, |seq| vec![b'0', u8::try_from(seq).unwrap()], long);
     let tape = Tape::open(&path).unwrap();
-    let [first, second] = [0, 1].map(|seq: usize| tape.exchanges[seq].request.body);
+    let [first, second] = [0, 1].map(|seq: usize| tape.exchanges[seq].answer.as_ref().unwrap().body);
     assert_eq!(tape.body(second).unwrap(), long(1));
     for body in [first, second] {
         fs::write(path.child(BODIES).child(&body.digest.hex()), vec![b'x'; 700 << 10]).unwrap();
@@ -135,8 +134,7 @@ fn a_part_that_is_read_again_is_checked_again() {
     let mut draft = TapeDraft::begin(&base_path(base.path()).child("t.tape")).unwrap();
     draft.part("a", &[b'a'; 700 << 10]).unwrap();
     draft.part("b", &[b'b'; 700 << 10]).unwrap();
-    draft.file(EXCHANGES, &path.child(EXCHANGES)).unwrap();
-    draft.directory(BODIES, &path.child(BODIES), Listed::ByExchanges).unwrap();
+    draft.exchanges(&path).unwrap();
     let path = draft.finish(head(1)).unwrap();
     let tape = Tape::open(&path).unwrap();
     assert_eq!(tape.read("b").unwrap()[..], [b'b'; 700 << 10]);
@@ -164,15 +162,15 @@ fn every_wrong_is_named() {
         fs::write(&file, text.replace(from, to)).unwrap();
     }
     fn a_body(path: &AbsPath) -> AbsPath {
-        path.child(BODIES).child(&Digest::of(b"request 1").hex())
+        path.child(BODIES).child(&Digest::of(b"answer 1").hex())
     }
-    let harms: [(&str, Harm); 21] = [
+    let harms: [(&str, Harm); 27] = [
         ("missing", |path| fs::remove_file(path.child(HEAD)).unwrap()),
         ("missing", |path| fs::remove_file(path.child(EXCHANGES)).unwrap()),
         ("missing", |path| fs::remove_file(path.child("events.jsonl")).unwrap()),
         ("missing-body", |path| fs::remove_file(a_body(path)).unwrap()),
-        ("truncated", |path| fs::write(a_body(path), "requ").unwrap()),
-        ("edited", |path| fs::write(a_body(path), "request 7").unwrap()),
+        ("truncated", |path| fs::write(a_body(path), "answ").unwrap()),
+        ("edited", |path| fs::write(a_body(path), "answer 7").unwrap()),
         ("truncated", |path| fs::write(path.child("events.jsonl"), "one\n").unwrap()),
         ("edited", |path| fs::write(path.child("events.jsonl"), "one\ntwp\n").unwrap()),
         ("edited", |path| fs::write(path.child("events.jsonl"), "one\ntwo\nthree\n").unwrap()),
@@ -212,10 +210,22 @@ fn every_wrong_is_named() {
         }),
         ("foreign", |path| fs::write(path.child(HEAD), "{\"log\": {}}").unwrap()),
         ("foreign", |path| on_head(path, "\"kind\"", "\"extra\": 1, \"kind\"")),
-        ("newer", |path| on_head(path, "\"format\": 1", "\"format\": 2")),
+        ("newer", |path| on_head(path, "\"format\": 2", "\"format\": 3")),
         ("edited", |path| on_head(path, "s.yaml", "t.yaml")),
         ("stray", |path| fs::write(path.child("note.txt"), "").unwrap()),
         ("stray", |path| fs::write(path.child("bodies/x"), "").unwrap()),
+        ("missing", |path| fs::remove_file(path.child(REQUESTS)).unwrap()),
+        ("missing", |path| fs::remove_file(path.child(TEXT)).unwrap()),
+        ("edited", |path| {
+            let text = fs::read_to_string(path.child(TEXT)).unwrap();
+            fs::write(path.child(TEXT), text.replacen('q', "k", 1)).unwrap();
+        }),
+        ("edited", |path| {
+            let list = fs::read_to_string(path.child(REQUESTS)).unwrap();
+            fs::write(path.child(REQUESTS), list.replacen("[0,", "[1,", 1)).unwrap();
+        }),
+        ("truncated", |path| fs::write(path.child(TEXT), "").unwrap()),
+        ("truncated", |path| fs::write(path.child(REQUESTS), "").unwrap()),
     ];
     for (number, (wanted, harm)) in harms.into_iter().enumerate() {
         let base = tempfile::tempdir().unwrap();
@@ -265,19 +275,52 @@ fn only_a_tape_is_replaced() {
 }
 
 #[test]
+fn a_text_of_requests_that_is_read_again_is_checked_again() {
+    let base = tempfile::tempdir().unwrap();
+    let long = |seq: u64| format!("{seq} ").repeat(350 << 10).into_bytes();
+    let path = tape_saying(base.path(), 3, long, |_| b"answer".to_vec());
+    let tape = Tape::open(&path).unwrap();
+    for seq in 0..3 {
+        let body = tape.exchanges[usize::try_from(seq).unwrap()].request.body;
+        assert_eq!(tape.body(body).unwrap(), long(seq));
+        assert_eq!(tape.body_from(body, 70_001).unwrap(), long(seq)[70_001..].to_vec());
+    }
+    let text = path.child(TEXT);
+    let mut bytes = fs::read(&text).unwrap();
+    bytes[720 << 10] = b'x';
+    fs::write(&text, &bytes).unwrap();
+    tape.body(tape.exchanges[0].request.body).unwrap();
+    tape.body(tape.exchanges[1].request.body).unwrap_err();
+    assert_eq!(fault(&path), "edited");
+    fs::write(&text, &bytes[..5000]).unwrap();
+    assert_eq!(fault(&path), "truncated");
+}
+
+#[test]
 fn a_tape_has_bounds() {
     let base = tempfile::tempdir().unwrap();
     let run = AbsPath::new(base.path().canonicalize().unwrap().join("run")).unwrap();
-    let mut log = ExchangeLog::create(run).unwrap();
-    let body = log.body(b"x").unwrap();
-    for seq in 0..TAPE_EXCHANGES {
+    let limits = TapeLimits { bytes: 4000, exchanges: 2, unfolded: 2000 };
+    let mut log = ExchangeLog::create(run, limits).unwrap();
+    let body = log.request(b"x").unwrap();
+    for seq in 0..2 {
         log.line(&exchange(seq, body, body)).unwrap();
     }
-    assert!(log.line(&exchange(TAPE_EXCHANGES, body, body)).is_err());
-    assert_eq!(log.body(b"x").unwrap(), body, "a body that is already stored takes no room");
-    let large = vec![7; usize::try_from(TAPE_BYTES).unwrap() / 2];
-    log.body(&large).unwrap();
-    assert!(log.body(&[large.as_slice(), b"more"].concat()).is_err());
+    let why = log.line(&exchange(2, body, body)).unwrap_err().to_string();
+    assert_eq!(why, "the recording does not fit on a tape: more than 2 exchanges");
+    assert_eq!(log.request(b"x").unwrap(), body, "a request that is already stored takes no room");
+    log.answer(&[b'a'; 1000]).unwrap();
+    let why = log.answer(&[b'b'; 3000]).unwrap_err().to_string();
+    assert_eq!(why, "the recording does not fit on a tape: more than 4000 bytes");
+    let why = log.request(&[b'c'; 2000]).unwrap_err().to_string();
+    assert_eq!(why, "the recording does not fit on a tape: more than 2000 bytes in all requests together");
+    log.answer(&[b'd'; 1800]).unwrap();
+    log.request(&[b'd'; 1900]).unwrap_err();
+    let why = log.request(b"e").unwrap_err();
+    assert!(
+        why.to_string().contains("requests.text"),
+        "nothing follows a request that was not written: {why}"
+    );
 }
 
 #[test]

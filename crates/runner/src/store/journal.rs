@@ -11,7 +11,7 @@ use belljar_contract::{
 };
 use belljar_egress::model_log::ModelLog;
 use belljar_egress::tape::{Normaliser, Recorder};
-use belljar_record::tape::{ExchangeLog, TapeWriteError};
+use belljar_record::tape::{ExchangeLog, TapeLimits, TapeWriteError};
 use belljar_record::{AgentStderr, FrameLog, Redact, RunStore, RunWriter, WriteError, redact_value};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ impl Journal {
         normalisers: Vec<Normaliser>,
         sought: BTreeMap<String, &'static str>,
     ) -> Result<Recorder, JournalError> {
-        let log = ExchangeLog::create(self.writer.directory().child("tape"))?;
+        let log = ExchangeLog::create(self.writer.directory().child("tape"), TapeLimits::default())?;
         let keep = Box::new(crate::tape::KeptExchanges(log));
         let scrub = crate::tape::scrub_secrets(Arc::clone(&self.redact));
         Ok(Recorder::new(keep, scrub, normalisers, sought))

@@ -1,5 +1,5 @@
-//! Prepares the files of a run's directory for a tape: without paths of the machine, and without the descriptions in
-//! the agent's greeting.
+//! Prepares the files of a run's directory for a tape: without paths of the machine, without the descriptions in the
+//! agent's greeting, and without what the agent repeats of a tool's result.
 
 use super::facts::TapeFacts;
 use belljar_contract::{AbsPath, Event, Logged, Run};
@@ -30,6 +30,7 @@ pub(super) fn frames(path: &AbsPath) -> io::Result<String> {
     let line = |line: &str| match serde_json::from_str(line) {
         Ok(mut value) => {
             shorten_greeting(&mut value);
+            drop_repetition(&mut value);
             format!("{value}\n")
         }
         Err(_) => format!("{line}\n"),
@@ -57,6 +58,16 @@ fn shorten_greeting(line: &mut Value) {
     *body = Value::Object(kept);
 }
 
+/// Removes the agent's own form of a tool's result, which nothing reads: the result is in the message of the same frame,
+/// and would take the same space twice.
+fn drop_repetition(line: &mut Value) {
+    let results = line.pointer("/frame/message/content").and_then(Value::as_array).into_iter().flatten();
+    let is_in_message = results.into_iter().any(|block| block["type"] == "tool_result");
+    if let Some(frame) = line.get_mut("frame").and_then(Value::as_object_mut).filter(|_| is_in_message) {
+        frame.shift_remove("tool_use_result");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +86,19 @@ mod tests {
         let same = other.clone();
         shorten_greeting(&mut other);
         assert_eq!(other, same);
+    }
+
+    #[test]
+    fn a_result_is_kept_once() {
+        let content = json!([{"type": "tool_result", "tool_use_id": "t", "content": "out"}]);
+        let mut line = json!({"way": "in", "frame": {"type": "user", "message": {"content": content},
+            "tool_use_result": {"stdout": "out"}, "uuid": "u"}});
+        drop_repetition(&mut line);
+        let kept = json!({"type": "user", "message": {"content": content}, "uuid": "u"});
+        assert_eq!(line["frame"].to_string(), kept.to_string());
+        let mut other = json!({"frame": {"type": "user", "tool_use_result": {"stdout": "out"}}});
+        let same = other.clone();
+        drop_repetition(&mut other);
+        assert_eq!(other, same, "it is not there twice");
     }
 }

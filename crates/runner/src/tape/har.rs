@@ -9,11 +9,20 @@ use std::io;
 /// The tape does not record the model's address; names in this domain never resolve.
 const WHERE: &str = "https://model.invalid";
 
+/// An archive has every request whole, in memory as well.
+const REQUESTS_MAX: u64 = 500_000_000;
+
 /// The exchanges of a tape. Texts that the tape holds as digests stay digests.
 ///
 /// # Errors
-/// If a body cannot be read.
+/// If a body cannot be read, or the requests are too large together.
 pub fn har(tape: &Tape) -> io::Result<Value> {
+    let bytes: u64 = tape.exchanges.iter().map(|exchange| exchange.request.body.bytes).sum();
+    if bytes > REQUESTS_MAX {
+        let why =
+            format!("its requests have {bytes} bytes as they were sent, and an archive takes {REQUESTS_MAX}");
+        return Err(io::Error::other(why));
+    }
     let entries: Vec<Value> =
         tape.exchanges.iter().map(|exchange| entry(tape, exchange)).collect::<io::Result<_>>()?;
     Ok(json!({"log": {

@@ -12,7 +12,7 @@ use belljar_contract::{
     TapeUntracked,
 };
 use belljar_egress::tape::Taped;
-use belljar_record::tape::{BODIES, EXCHANGES, Listed, TapeDraft};
+use belljar_record::tape::{Listed, TapeDraft};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -69,9 +69,7 @@ pub fn make(
     let path = tried.directory.child("frames.jsonl");
     draft.part("frames.jsonl", frames(&path).map_err(|cause| read(&path, cause))?.as_bytes())?;
     draft.directory("artifacts/files", &tried.directory.child("artifacts/files"), Listed::AsParts)?;
-    let kept = tried.directory.child("tape");
-    draft.file(EXCHANGES, &kept.child(EXCHANGES))?;
-    draft.directory(BODIES, &kept.child(BODIES), Listed::ByExchanges)?;
+    draft.exchanges(&tried.directory.child("tape"))?;
     let head = TapeHead {
         kind: TAPE_KIND.to_owned(),
         format: TAPE_FORMAT,

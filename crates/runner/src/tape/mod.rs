@@ -50,7 +50,7 @@ pub use make::{MakeError, agent_version, make};
 pub use mutate::{Mutation, Mutations, NotCheckable, mutate};
 pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
-pub use record::{Failing, Recorded};
+pub use record::{Failing, Kept, Recorded};
 pub use recorded_agent::{RecordedAgentError, recorded_agent};
 pub use rejudge::{Mutate, RejudgePool, Rejudged, Rejudging, rejudge, rejudge_many};
 pub use replay::{ReplayError, ReplayRequest, Replayed, ReplayedAgents, Scenarios, open_cassette, replay};
@@ -62,13 +62,14 @@ pub(crate) use trees::{lone_file, tree};
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
 
-use belljar_contract::{AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, with_causes};
+use belljar_contract::{AbsPath, AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, with_causes};
 use belljar_egress::gateway::Responder;
 use belljar_egress::tape::{KeepExchanges, Matching, Replay, ReplaySetup, Scrub, TapeBodies};
 use belljar_record::Redact;
-use belljar_record::tape::ExchangeLog;
+use belljar_record::tape::{ExchangeLog, TapeDraft};
 use std::borrow::Cow;
 use std::io;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Whether the exchanges with the model are recorded.
@@ -167,12 +168,28 @@ fn normalisers(tape: &Tape) -> Result<Vec<Normaliser>, UnknownNormaliser> {
     tape.head.normalisers.iter().map(exact).collect()
 }
 
-struct Bodies(Arc<Tape>);
+struct Bodies<T>(T);
 
-impl TapeBodies for Bodies {
+impl<T: Deref<Target = Tape> + Send + Sync> TapeBodies for Bodies<T> {
     fn body(&self, body: BodyRef) -> io::Result<Cow<'_, [u8]>> {
         self.0.body(body)
     }
+
+    fn body_from(&self, body: BodyRef, from: u64) -> io::Result<Cow<'_, [u8]>> {
+        self.0.body_from(body, from)
+    }
+
+    fn shared(&self, one: BodyRef, other: BodyRef) -> u64 {
+        self.0.shared(one, other)
+    }
+}
+
+/// Checks, before a run, that its tape can be written where it belongs.
+///
+/// # Errors
+/// If it cannot.
+pub fn check_target(target: &AbsPath) -> Result<(), TapeWriteError> {
+    TapeDraft::check(target)
 }
 
 /// Redacts the secrets of a run from bytes.
@@ -184,8 +201,12 @@ pub(crate) fn scrub_secrets(redact: Redact) -> Scrub {
 pub(crate) struct KeptExchanges(pub ExchangeLog);
 
 impl KeepExchanges for KeptExchanges {
-    fn body(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
-        self.0.body(bytes).map_err(|error| with_causes(&error))
+    fn request(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
+        self.0.request(bytes).map_err(|error| with_causes(&error))
+    }
+
+    fn answer(&mut self, bytes: &[u8]) -> Result<BodyRef, String> {
+        self.0.answer(bytes).map_err(|error| with_causes(&error))
     }
 
     fn exchange(&mut self, exchange: &Exchange) -> Result<(), String> {

@@ -1,8 +1,8 @@
 //! Finds parts of a tape that should not be shared. They are reported by position and kind, never by value.
 
-use super::Tape;
+use super::{Bodies, Tape};
 use crate::environment::HostEnvironment;
-use belljar_egress::tape::{Private, has_word, kept_answer, text_without};
+use belljar_egress::tape::{Followed, Private, has_word, kept_answer, text_without};
 use belljar_session::Harnesses;
 use serde::Serialize;
 use serde_json::Value;
@@ -67,7 +67,7 @@ pub(crate) fn sought(environment: &HostEnvironment) -> BTreeMap<String, &'static
     names
 }
 
-/// Searches every file of a tape.
+/// Searches every file of a tape. In requests, a message that an earlier request has as well was searched there.
 ///
 /// # Errors
 /// If one cannot be read.
@@ -77,20 +77,53 @@ pub fn private_findings(
 ) -> io::Result<Vec<PrivateFinding>> {
     let mut out = BTreeSet::new();
     for file in tape.names() {
-        let bytes = tape.read(&file)?;
-        let text = String::from_utf8_lossy(&bytes);
-        for (line, text) in (1..).zip(text.lines()) {
-            let document = text.strip_prefix("data:").unwrap_or(text).trim();
-            let parsed = serde_json::from_str(document).ok().filter(|value: &Value| !value.is_string());
-            look(&mut out, (&file, line), parsed.as_ref(), text, names);
-        }
-        // Texts in several chunks are joined first.
-        if text.contains("content_block_delta") {
-            let whole = kept_answer(&bytes);
-            look(&mut out, (&file, 1), whole.as_ref(), "", names);
-        }
+        search(&mut out, (&file, 1), &tape.read(&file)?, names);
+    }
+    let mut followed = Followed::default();
+    for body in tape.requests() {
+        let (file, line) = tape.place(body);
+        let rest = followed.read(&Bodies(tape), body, &|()| true)?;
+        let mut found = BTreeSet::new();
+        search(&mut found, (&file, line), &rest.document, names);
+        out.extend(found.into_iter().map(|found| found.behind(rest.left_out)));
+        followed.keep(body, rest, ());
     }
     Ok(out.into_iter().collect())
+}
+
+impl PrivateFinding {
+    /// The place in the whole request, if these messages were left out of it.
+    fn behind(mut self, messages: usize) -> Self {
+        let place = |pointer: &str| {
+            let rest = pointer.strip_prefix("/messages/")?;
+            let (number, below) =
+                rest.split_once('/').map_or((rest, None), |(number, below)| (number, Some(below)));
+            let number = number.parse::<usize>().ok()? + messages;
+            Some(format!("/messages/{number}{}", below.map(|below| format!("/{below}")).unwrap_or_default()))
+        };
+        self.pointer = self.pointer.map(|pointer| place(&pointer).unwrap_or(pointer));
+        self
+    }
+}
+
+/// Searches a file whose first line has this number.
+fn search(
+    out: &mut BTreeSet<PrivateFinding>,
+    (file, first): (&str, u64),
+    bytes: &[u8],
+    names: &BTreeMap<String, &'static str>,
+) {
+    let text = String::from_utf8_lossy(bytes);
+    for (line, text) in (first..).zip(text.lines()) {
+        let document = text.strip_prefix("data:").unwrap_or(text).trim();
+        let parsed = serde_json::from_str(document).ok().filter(|value: &Value| !value.is_string());
+        look(out, (file, line), parsed.as_ref(), text, names);
+    }
+    // Texts in several chunks are joined first.
+    if text.contains("content_block_delta") {
+        let whole = kept_answer(bytes);
+        look(out, (file, first), whole.as_ref(), "", names);
+    }
 }
 
 fn look(

@@ -2,7 +2,7 @@
 
 use super::make::{MakeError, make};
 use crate::suite::{Trial, Tried};
-use belljar_contract::{AbsPath, Conclusion, ExitCode, ScenarioResult};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, ScenarioResult, with_causes};
 use belljar_egress::tape::{Normaliser, Taped};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -19,24 +19,35 @@ pub enum Failing {
 pub struct Recorded {
     pub result: ScenarioResult,
     pub conclusion: Conclusion,
-    /// The tape; `None` if the run did not pass.
-    pub tape: Option<AbsPath>,
+    pub kept: Kept,
     /// How many answers each decider gave.
     pub answered_by: BTreeMap<String, u64>,
     pub taped: Taped,
 }
 
+/// What became of a run that was to be recorded. The run itself is kept in any case.
+#[derive(Debug)]
+pub enum Kept {
+    OnTape(AbsPath),
+    /// It did not pass, or was interrupted.
+    NotWanted,
+    /// No tape could be made of it.
+    NotPossible {
+        why: MakeError,
+        /// The directory of the run.
+        run: AbsPath,
+    },
+}
+
 impl Recorded {
     /// Makes the tape of a run, unless the run did not pass.
-    ///
-    /// # Errors
-    /// If the tape cannot be made.
+    #[must_use]
     pub fn of(
         trial: &Trial,
         tried: Tried,
         normalisers: &[Normaliser],
         (target, failing): (&AbsPath, Failing),
-    ) -> Result<Self, MakeError> {
+    ) -> Self {
         let (result, conclusion) = (tried.result(trial), tried.judgement.conclusion);
         let wanted = match conclusion {
             Conclusion::Passed => true,
@@ -48,29 +59,51 @@ impl Recorded {
             | Conclusion::BudgetReached
             | Conclusion::Drifted => failing == Failing::Recorded,
         };
-        let tape = wanted.then(|| make(trial, &tried, normalisers, target)).transpose()?;
+        let kept = match wanted.then(|| make(trial, &tried, normalisers, target)) {
+            None => Kept::NotWanted,
+            Some(Ok(tape)) => Kept::OnTape(tape),
+            Some(Err(why)) => Kept::NotPossible { why, run: tried.directory.clone() },
+        };
         let answered_by = tried.answered_by();
         let taped = tried.report.taped.and_then(Result::ok).unwrap_or_default();
-        Ok(Self { result, conclusion, tape, answered_by, taped })
+        Self { result, conclusion, kept, answered_by, taped }
     }
 
-    /// A failing run that was recorded because the user wanted it is a success.
+    /// The tape, if there is one.
+    #[must_use]
+    pub const fn tape(&self) -> Option<&AbsPath> {
+        match &self.kept {
+            Kept::OnTape(tape) => Some(tape),
+            Kept::NotWanted | Kept::NotPossible { .. } => None,
+        }
+    }
+
+    /// A failing run that was recorded because the user wanted it is a success. One that passed and could not be recorded
+    /// is not.
     #[must_use]
     pub const fn exit(&self) -> ExitCode {
-        match self.tape {
-            Some(_) => ExitCode::Passed,
-            None => self.conclusion.exit(),
+        match (&self.kept, self.conclusion) {
+            (Kept::OnTape(_), _) => ExitCode::Passed,
+            (Kept::NotPossible { .. }, Conclusion::Passed) => ExitCode::Unverified,
+            (Kept::NotPossible { .. } | Kept::NotWanted, conclusion) => conclusion.exit(),
         }
     }
 
     #[must_use]
     pub fn json(&self) -> Value {
         let mut row = json!(self.result);
-        row["tape"] = json!(self.tape);
-        if self.tape.is_some() {
-            row["answered_by"] = json!(self.answered_by);
-            row["exchanges"] = json!(self.taped.exchanges);
-            row["leaks"] = json!(self.taped.leaks);
+        row["tape"] = json!(self.tape());
+        match &self.kept {
+            Kept::OnTape(_) => {
+                row["answered_by"] = json!(self.answered_by);
+                row["exchanges"] = json!(self.taped.exchanges);
+                row["leaks"] = json!(self.taped.leaks);
+            }
+            Kept::NotWanted => {}
+            Kept::NotPossible { why, run } => {
+                row["exit_code"] = json!(self.exit().code());
+                row["not_recorded"] = json!({"why": with_causes(why), "run": run});
+            }
         }
         row
     }

@@ -5,12 +5,12 @@
 
 use super::privacy::private_findings;
 use super::{Normaliser, Tape, TapeFailure, TapeWriteError};
-use belljar_contract::{BodyRef, ConversationKey, Digest, Exchange, Logged, Run};
+use belljar_contract::{BodyRef, ConversationKey, Digest, Exchange, Logged, Run, TAPE_FORMAT};
 use belljar_egress::tape::{
     ChangedAnswer, Private, answer_without, first_message, request_without, text_without, value_without,
 };
 use belljar_record::ReadError;
-use belljar_record::tape::{BODIES, EXCHANGES, ExchangeLog, Listed, TapeDraft};
+use belljar_record::tape::{EXCHANGES, ExchangeLog, REQUESTS, TEXT, TapeDraft, TapeLimits};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -60,7 +60,7 @@ pub fn scrub(tape: &Tape, kinds: &[Private]) -> Result<Tape, ScrubError> {
     let target = tape.directory();
     let scratch = tempfile::tempdir()?;
     let kept = belljar_contract::AbsPath::new(scratch.path().join("kept")).map_err(io::Error::other)?;
-    let mut log = ExchangeLog::create(kept.clone())?;
+    let mut log = ExchangeLog::create(kept.clone(), TapeLimits::default())?;
     let mut known = BTreeMap::new();
     for exchange in &tape.exchanges {
         let fresh = rewritten(tape, exchange, kinds, (&mut log, &mut known))?;
@@ -68,11 +68,10 @@ pub fn scrub(tape: &Tape, kinds: &[Private]) -> Result<Tape, ScrubError> {
     }
     drop(log);
     let mut draft = TapeDraft::begin(target)?;
-    draft.file(EXCHANGES, &kept.child(EXCHANGES))?;
-    draft.directory(BODIES, &kept.child(BODIES), Listed::ByExchanges)?;
+    draft.exchanges(&kept)?;
     draft.record(&record(tape, kinds)?)?;
     for name in tape.head.parts.keys() {
-        if name == EXCHANGES || RECORD.contains(&name.as_str()) {
+        if [EXCHANGES, REQUESTS, TEXT].contains(&name.as_str()) || RECORD.contains(&name.as_str()) {
             continue;
         }
         let bytes = tape.read(name)?;
@@ -86,6 +85,7 @@ pub fn scrub(tape: &Tape, kinds: &[Private]) -> Result<Tape, ScrubError> {
         draft.part(name, fresh.as_deref().map_or(&bytes[..], str::as_bytes))?;
     }
     let mut head = tape.head.clone();
+    head.format = TAPE_FORMAT;
     head.normalisers = normalisers(&head.normalisers, kinds);
     draft.finish(head)?;
     Ok(Tape::open(target)?)
@@ -100,7 +100,7 @@ fn rewritten(
 ) -> Result<Exchange, ScrubError> {
     let mut fresh = exchange.clone();
     let request = request_without(&tape.body(exchange.request.body)?, kinds);
-    fresh.request.body = log.body(&request)?;
+    fresh.request.body = log.request(&request)?;
     if let ConversationKey::SubAgent { number, first } = &mut fresh.conversation {
         *first = *known.entry(*number).or_insert_with(|| first_message(&request));
     }
@@ -110,7 +110,7 @@ fn rewritten(
             Some(ChangedAnswer { body, chunks }) => (Cow::Owned(body), chunks),
             None => (body, answer.chunks.clone()),
         };
-        let kept: BodyRef = log.body(&body)?;
+        let kept: BodyRef = log.answer(&body)?;
         (answer.body, answer.chunks) = (kept, chunks);
     }
     Ok(fresh)

@@ -4,9 +4,10 @@
 //! The key never leaves the machine that recorded the tape, so a value cannot be guessed from the tape alone, even if
 //! there are few possible values. `docs/reference/tape-format.md` describes the digests.
 
-use super::Tape;
+use super::{Bodies, Tape};
 use crate::store::machine_key::{keyed, machine_key, random, read_key};
 use belljar_contract::{AbsPath, Scrubber, Secret, TAPE_WINDOW, TapeForm, TapeValue, TapeValues, Unsearched};
+use belljar_egress::tape::Followed;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -173,12 +174,22 @@ pub fn redacted_values(tape: &Tape, state: &AbsPath) -> io::Result<ValueSearch> 
     };
     search.checked = listed.values.len();
     let sought = Sought::new(&key, &listed.values);
-    for file in tape.names() {
-        let bytes = tape.read(&file)?;
-        for (at, name) in sought.places(&bytes) {
-            let line = 1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count() as u64;
+    let mut look = |(file, first): (String, u64), bytes: &[u8]| {
+        for (at, name) in sought.places(bytes) {
+            let line = first + bytes[..at].iter().filter(|byte| **byte == b'\n').count() as u64;
             search.found.insert(ValueFound { file: file.clone(), line, name });
         }
+    };
+    for file in tape.names() {
+        let bytes = tape.read(&file)?;
+        look((file, 1), &bytes);
+    }
+    // A message that an earlier request has as well was searched there.
+    let mut followed = Followed::default();
+    for body in tape.requests() {
+        let rest = followed.read(&Bodies(tape), body, &|()| true)?;
+        look(tape.place(body), &rest.document);
+        followed.keep(body, rest, ());
     }
     Ok(search)
 }

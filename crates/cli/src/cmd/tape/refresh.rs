@@ -6,7 +6,7 @@ use crate::output::Output;
 use belljar_contract::{AbsPath, Digest, ExitCode};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{Consent, SuiteOutcome, SuiteVerb, Trial, TrialUse, selected};
-use belljar_runner::tape::{Normaliser, Private, Tape, scenario_of, stale};
+use belljar_runner::tape::{Normaliser, Private, Tape, check_target, scenario_of, stale};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -105,6 +105,7 @@ fn one(
     if changed.is_empty() {
         return Ok((ExitCode::Passed, current));
     }
+    check_target(path).map_err(|error| record::not_writable(&error, environment))?;
     let normalisers = tape.head.normalisers.iter().map(|name| Normaliser::parse(name));
     let normalisers: Vec<Normaliser> = normalisers
         .collect::<Result<_, _>>()
@@ -112,7 +113,7 @@ fn one(
     let recording =
         Recording { source: &args.record, trial, target: path, normalisers: &normalisers, consent };
     let recorded = record::one(&recording, environment, output)?;
-    let refreshed = recorded.tape.is_some();
+    let refreshed = recorded.tape().is_some();
     let mut row = recorded.json();
     row["refreshed"] = json!(refreshed);
     row["changed"] = json!(changed);

@@ -3,34 +3,43 @@
 use super::super::drift::{self, DIFFERENCES_SHOWN, Difference, DriftKind};
 use super::super::normaliser::{Canonical, Normaliser, read_kept};
 use super::super::owned::{OwnedPart, OwnedParts};
-use super::{Matching, ReplayInner, ReplayReport};
+use super::{Matching, ReplayInner, ReplayReport, ReplayState};
 use belljar_contract::ConversationKey;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 impl ReplayInner {
-    /// The exchanges of a conversation whose request is the same.
-    pub(super) fn matching(&self, conversation: &ConversationKey, canonical: &Canonical) -> Vec<usize> {
-        let own = self.setup.exchanges.iter().enumerate();
-        let own = own.filter(|(_, exchange)| exchange.conversation == *conversation);
-        let same = own.clone().filter(|(_, exchange)| exchange.request.body.digest == canonical.digest);
-        let same: Vec<usize> = same.map(|(at, _)| at).collect();
-        if !same.is_empty() || self.setup.matching == Matching::Whole {
-            return same;
-        }
+    /// The exchange of a conversation whose request is the same on the user's side, in the order of
+    /// [`ReplayInner::recorded`]. The next one is looked at first, because each has to be read.
+    pub(super) fn crossed(&self, state: &ReplayState, own: &[usize], canonical: &Canonical) -> Option<usize> {
         let present = OwnedParts::of_present(&canonical.value, &canonical.readable);
-        own.map(|(at, _)| at)
-            .filter(|at| self.owned(*at).is_some_and(|owned| owned.matches(&present)))
-            .collect()
+        let as_wanted = |at: usize| self.setup.exchanges[at].request.delivery == canonical.delivery;
+        let first_of = |all: &mut dyn Iterator<Item = usize>| {
+            let mut other = None;
+            for at in all.filter(|at| self.is_like(*at, &present)) {
+                if as_wanted(at) {
+                    return Some(at);
+                }
+                other = other.or(Some(at));
+            }
+            other
+        };
+        let own = || own.iter().copied();
+        let is_given = |at: &usize| state.given.contains(at);
+        first_of(&mut own().filter(|at| !is_given(at)))
+            .or_else(|| first_of(&mut own().filter(is_given).rev()))
     }
 
-    /// The user's parts of a recorded request; `None` if its body cannot be read.
-    fn owned(&self, at: usize) -> Option<&OwnedParts> {
-        let known = &self.owned[at];
-        if known.get().is_none() {
-            known.set(OwnedParts::of(&self.request(at)?)).ok();
+    /// Whether the user's side of a recorded request is the present one. The number of its parts is remembered, so that
+    /// most are read once.
+    fn is_like(&self, at: usize, present: &OwnedParts) -> bool {
+        let count = &self.parts[at];
+        if count.get().is_some_and(|count| *count != present.parts.len()) {
+            return false;
         }
-        known.get()
+        let Some(recorded) = self.request(at).map(|request| OwnedParts::of(&request)) else { return false };
+        count.get_or_init(|| recorded.parts.len());
+        recorded.matches(present)
     }
 
     fn request(&self, at: usize) -> Option<Value> {
@@ -66,13 +75,14 @@ impl ReplayInner {
     }
 
     /// How far a recorded request is from the present one: in turns, which outweigh the rest, and in differences.
-    pub(super) fn distance(&self, at: usize, recorded: &Value, present: &Canonical) -> (usize, usize) {
-        match (self.setup.matching, self.owned(at)) {
-            (Matching::UserSide, Some(owned)) => {
+    pub(super) fn distance(&self, recorded: &Value, present: &Canonical) -> (usize, usize) {
+        match self.setup.matching {
+            Matching::UserSide => {
+                let owned = OwnedParts::of(recorded);
                 let now = OwnedParts::of_present(&present.value, &present.readable);
                 (owned.parts.len().abs_diff(now.parts.len()), owned.differing(&now).len())
             }
-            (Matching::Whole | Matching::UserSide, _) => {
+            Matching::Whole => {
                 let turns = |of: &Value| of["messages"].as_array().map_or(0, Vec::len);
                 let distance = turns(recorded).abs_diff(turns(&present.value));
                 (distance, drift::pointers(recorded, &present.value).len())

@@ -6,6 +6,7 @@ use crate::tape::Tape;
 use belljar_contract::{Frame, FrameError, FrameWay};
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::io;
 
 /// A line of the record of a conversation.
@@ -46,17 +47,21 @@ impl From<WrittenLine> for Line {
 
 /// The line of the first frame in which the agent repeats a message or an answer otherwise than it was sent.
 pub(super) fn misquoted(lines: &[Line]) -> Option<usize> {
-    let sent = |pointer: &str, id: &Value| {
-        lines.iter().find_map(|line| match &line.said {
-            Said::Belljar(frame) => Some(frame).filter(|frame| frame.pointer(pointer) == Some(id)),
-            Said::Agent(_) => None,
-        })
-    };
+    let quoted = [("/response/request_id", "/response/response"), ("/uuid", "/message/content")];
+    // By the place and the text of the id; the first frame with it counts.
+    let mut sent: HashMap<(&str, String), &Value> = HashMap::new();
+    for line in lines {
+        let Said::Belljar(frame) = &line.said else { continue };
+        for (at, _) in quoted {
+            if let Some(id) = frame.pointer(at) {
+                sent.entry((at, id.to_string())).or_insert(frame);
+            }
+        }
+    }
     let differs = |line: &Line| {
         let Said::Agent(Ok(frame)) = &line.said else { return false };
-        let quoted = [("/response/request_id", "/response/response"), ("/uuid", "/message/content")];
-        quoted.into_iter().any(|(id, content)| {
-            let original = frame.raw.pointer(id).and_then(|value| sent(id, value));
+        quoted.into_iter().any(|(at, content)| {
+            let original = frame.raw.pointer(at).and_then(|id| sent.get(&(at, id.to_string())));
             original.and_then(|original| original.pointer(content)).is_some_and(|original| {
                 frame.raw.pointer(content).is_none_or(|quoted| !contains(quoted, original))
             })

@@ -5,6 +5,7 @@
 //! between runs. It is never answered by its position. A request without a recorded response is a [`Drift`], which shows
 //! what changed.
 
+mod agent_differences;
 mod agent_texts;
 mod drift;
 mod kept;
@@ -16,14 +17,15 @@ mod replay;
 mod replay_body;
 mod stream;
 mod text_normaliser;
+mod wrapping;
 
+pub use agent_differences::AgentDifferences;
 pub use drift::{Difference, Drift, DriftKind, ToolCall};
 pub use kept::{
     ChangedAnswer, answer_without, differences, first_message, kept_answer, kept_request, request_without,
     text_without, value_without,
 };
 pub use normaliser::{Normaliser, UnknownNormaliser};
-pub use owned::AgentDifferences;
 pub use private::{Private, has_word};
 pub use recorder::{KeepExchanges, Recorder, Taped};
 pub use replay::{Matching, OnDrift, Pace, Replay, ReplayReport, ReplaySetup, TapeBodies, Unconsumed};

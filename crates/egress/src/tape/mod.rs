@@ -9,6 +9,8 @@ mod agent_differences;
 mod agent_texts;
 mod drift;
 mod kept;
+#[cfg(test)]
+mod mutation_tests;
 mod normaliser;
 mod owned;
 mod private;

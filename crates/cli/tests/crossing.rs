@@ -4,11 +4,15 @@ mod shapes;
 
 use crate::stage::Stage;
 use belljar_contract::TapeHead;
-use belljar_testkit::process::Finished;
+use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::{agent, require};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Several conversations are recorded or replayed in one call.
+const DEADLINE: Duration = Duration::from_secs(110);
 
 const EXAMPLES: [&str; 3] = ["changelog", "forecast", "report"];
 
@@ -18,7 +22,8 @@ fn examples() -> Stage {
 
 fn with(stage: &Stage, program: &Path, arguments: &[&str]) -> Finished {
     let directory = program.parent().unwrap().display().to_string();
-    stage.finish(stage.command(arguments).env("PATH", format!("{directory}:/usr/bin:/bin")))
+    let mut command = stage.command(arguments);
+    run_within(command.env("PATH", format!("{directory}:/usr/bin:/bin")), DEADLINE).unwrap()
 }
 
 fn rows(found: &Finished) -> Vec<Value> {
@@ -32,57 +37,63 @@ fn pairs() -> [(PathBuf, PathBuf, bool); 2] {
     [(pinned.clone(), next.clone(), true), (next, pinned, false)]
 }
 
-#[test]
-fn the_examples_replay_on_the_other_version_and_the_differences_are_listed() {
-    require!(Agent, AgentNext, Bwrap);
-    for (recorder, replayer, shipped) in pairs() {
-        let stage = examples();
-        if !shipped {
-            let found = with(&stage, &recorder, &["record", "--scripted", "."]);
-            assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
-        }
-        let found = with(&stage, &replayer, &["replay", "--json", "."]);
-        assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
-        let rows = rows(&found);
-        assert_eq!(rows.len(), EXAMPLES.len());
-        for row in &rows {
-            let replay = &row["replay"];
-            assert_eq!(replay["exact"], replay["exchanges"], "{row:#}");
-            assert_eq!(replay["crossed"], replay["exchanges"], "{row:#}");
-            assert_ne!(row["agents"]["recorded"], row["agents"]["present"], "{row:#}");
-            let tools = if shipped { "tools_added" } else { "tools_removed" };
-            assert!(replay["agent"][tools].to_string().contains("ToolSearch"), "{row:#}");
-        }
-        let shown = with(&stage, &replayer, &["replay", "report"]);
-        let line = format!(
-            "replayed on {}, recorded on {}",
-            rows[0]["agents"]["present"].as_str().unwrap(),
-            rows[0]["agents"]["recorded"].as_str().unwrap()
-        );
-        assert!(shown.stderr.contains(&line), "{}", shown.stderr);
-        let strict = with(&stage, &replayer, &["replay", "--strict", "--json", "report"]);
-        assert_eq!(strict.status.code(), Some(7), "{}", strict.stdout);
+fn the_examples_replay_on_the_other_version_and_the_differences_are_listed(
+    (recorder, replayer, shipped): &(PathBuf, PathBuf, bool),
+) {
+    let stage = recorded(recorder, *shipped);
+    let found = with(&stage, replayer, &["replay", "--json", "."]);
+    assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
+    let rows = rows(&found);
+    assert_eq!(rows.len(), EXAMPLES.len());
+    for row in &rows {
+        let replay = &row["replay"];
+        assert_eq!(replay["exact"], replay["exchanges"], "{row:#}");
+        assert_eq!(replay["crossed"], replay["exchanges"], "{row:#}");
+        assert_ne!(row["agents"]["recorded"], row["agents"]["present"], "{row:#}");
+        let tools = if *shipped { "tools_added" } else { "tools_removed" };
+        assert!(replay["agent"][tools].to_string().contains("ToolSearch"), "{row:#}");
     }
+    let shown = with(&stage, replayer, &["replay", "report"]);
+    let line = format!(
+        "replayed on {}, recorded on {}",
+        rows[0]["agents"]["present"].as_str().unwrap(),
+        rows[0]["agents"]["recorded"].as_str().unwrap()
+    );
+    assert!(shown.stderr.contains(&line), "{}", shown.stderr);
+    let strict = with(&stage, replayer, &["replay", "--strict", "--json", "report"]);
+    assert_eq!(strict.status.code(), Some(7), "{}", strict.stdout);
+}
+
+/// The examples as one version records them.
+fn recorded(recorder: &Path, shipped: bool) -> Stage {
+    let stage = examples();
+    if !shipped {
+        let found = with(&stage, recorder, &["record", "--scripted", "."]);
+        assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    }
+    stage
 }
 
 /// What the user's side changed is found on either version, with its place.
-#[test]
-fn a_changed_script_drifts_on_both_versions() {
-    require!(Agent, AgentNext, Bwrap);
-    let stage = examples();
+fn a_changed_script_drifts_on_both_versions((recorder, replayer, shipped): &(PathBuf, PathBuf, bool)) {
+    let stage = recorded(recorder, *shipped);
     let script = stage.path("project/changelog/skill/changelog/scripts/changelog.sh");
     let text = fs::read_to_string(&script).unwrap();
     assert!(text.contains("entries"));
     fs::write(&script, text.replace("entries", "Entries")).unwrap();
-    for program in [agent::real().unwrap(), agent::next().unwrap()] {
-        let found = with(&stage, &program, &["replay", "--json", "changelog"]);
+    for program in [recorder, replayer] {
+        let found = with(&stage, program, &["replay", "--json", "changelog"]);
         let row = &rows(&found)[0];
         assert_eq!(found.status.code(), Some(7), "{row:#}");
-        let difference = &row["replay"]["drifts"][0]["differences"][0];
+        let drift = &row["replay"]["drifts"][0];
+        assert_eq!(drift["kind"], json!("tool-result"), "{row:#}");
+        let difference = &drift["differences"][0];
         assert_eq!(difference["recorded"], json!("3 entries"), "{row:#}");
         assert_eq!(difference["present"], json!("3 Entries"), "{row:#}");
         assert_eq!(difference["call"]["name"], json!("Bash"), "{row:#}");
-        assert!(difference["pointer"].as_str().unwrap().starts_with("/messages/"), "{row:#}");
+        assert!(difference["call"]["input"].as_str().unwrap().contains("changelog.sh"), "{row:#}");
+        let pointer = difference["pointer"].as_str().unwrap();
+        assert!(pointer.starts_with("/messages/") && pointer.contains("/content/"), "{row:#}");
     }
 }
 
@@ -133,7 +144,6 @@ fn instructions_in_a_directory_and_white_space_are_noticed() {
     }
 }
 
-/// A prompt, an answer, an upload and a skill's text belong to the user's side.
 /// A mention of an upload puts its text into a reminder, which another version words in its own way.
 #[test]
 fn a_tape_without_digests_of_its_uploads_is_not_green_on_another_version() {
@@ -162,23 +172,53 @@ fn a_tape_without_digests_of_its_uploads_is_not_green_on_another_version() {
     assert!(found.stdout.contains("recording_contradicts"), "{}", found.stdout);
 }
 
-#[test]
-fn no_change_of_the_users_side_is_green_on_another_version() {
-    require!(Agent, AgentNext, Bwrap);
-    let next = agent::next().unwrap();
+/// A prompt, an answer, an upload, a skill's text and the keys of a session belong to the user's side.
+fn no_change_of_the_users_side_is_green_on_another_version(
+    (recorder, replayer, shipped): &(PathBuf, PathBuf, bool),
+) {
+    let stage = recorded(recorder, *shipped);
     for (file, from, to) in [
         ("report/report.yaml", "prompt: ", "prompt: Please "),
         ("report/report.yaml", "HTML", "Markdown"),
+        ("report/session.yaml", "model: ", "effort: low\nmodel: "),
         ("report/figures.csv", "1200", "1201"),
         ("report/skill/report/SKILL.md", "# Report", "# A report"),
         ("report/skill/report/scripts/report.sh", "<table>", "<table class=x>"),
     ] {
-        let stage = examples();
         let path = stage.path(&format!("project/{file}"));
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains(from), "{file}: {text}");
         fs::write(&path, text.replacen(from, to, 1)).unwrap();
-        let found = with(&stage, &next, &["replay", "--json", "report"]);
+        let found = with(&stage, replayer, &["replay", "--json", "report"]);
         assert!(matches!(found.status.code(), Some(1 | 3 | 7)), "{file}: {}", found.stdout);
+        fs::write(&path, text).unwrap();
     }
+    assert_eq!(with(&stage, replayer, &["replay", "report"]).status.code(), Some(0));
+}
+
+/// Each as recorded on the pinned version, and as recorded on the other one.
+macro_rules! in_both_directions {
+    ($($name:ident),*) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn from_the_pinned_version() {
+                require!(Agent, AgentNext, Bwrap);
+                super::$name(&pairs()[0]);
+            }
+
+            #[test]
+            fn from_the_other_version() {
+                require!(Agent, AgentNext, Bwrap);
+                super::$name(&pairs()[1]);
+            }
+        }
+    )*};
+}
+
+in_both_directions! {
+    the_examples_replay_on_the_other_version_and_the_differences_are_listed,
+    a_changed_script_drifts_on_both_versions,
+    no_change_of_the_users_side_is_green_on_another_version
 }

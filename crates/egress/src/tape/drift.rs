@@ -24,6 +24,8 @@ pub enum DriftKind {
     Unmatched,
     /// The recorded answer calls a tool that this agent does not offer.
     ToolGone,
+    /// Another version of the agent has other messages, calls or results, or has them in another order.
+    Course,
 }
 
 impl DriftKind {
@@ -36,6 +38,7 @@ impl DriftKind {
             Self::Prompt => "prompt drift",
             Self::Unmatched => "unmatched request",
             Self::ToolGone => "drift after a call of a tool that this agent does not offer",
+            Self::Course => "drift into another course of the conversation",
         }
     }
 }

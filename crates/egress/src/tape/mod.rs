@@ -5,10 +5,13 @@
 //! between runs. It is never answered by its position. A request without a recorded response is a [`Drift`], which shows
 //! what changed.
 
+mod agent_differences;
 mod agent_texts;
 mod drift;
 mod followed;
 mod kept;
+#[cfg(test)]
+mod mutation_tests;
 mod normaliser;
 mod owned;
 mod private;
@@ -17,7 +20,9 @@ mod replay;
 mod replay_body;
 mod stream;
 mod text_normaliser;
+mod wrapping;
 
+pub use agent_differences::AgentDifferences;
 pub use drift::{Difference, Drift, DriftKind, ToolCall};
 pub use followed::{Followed, RequestRest};
 pub use kept::{
@@ -25,7 +30,6 @@ pub use kept::{
     text_without, value_without,
 };
 pub use normaliser::{Normaliser, UnknownNormaliser};
-pub use owned::AgentDifferences;
 pub use private::{Private, has_word};
 pub use recorder::{KeepExchanges, Recorder, Taped};
 pub use replay::{Matching, OnDrift, Pace, Replay, ReplayReport, ReplaySetup, TapeBodies, Unconsumed};

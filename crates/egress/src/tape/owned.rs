@@ -6,14 +6,12 @@
 //! user's side is the same; what differs on the agent's side is listed.
 
 use super::agent_texts;
-use serde::{Deserialize, Serialize};
+use super::wrapping::Calls;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Tools of MCP servers that the user declared.
-const SERVER_TOOL: &str = "mcp__";
-/// How many characters of a parameter are shown.
-const PARAMETER_SHOWN: usize = 80;
+pub(super) const SERVER_TOOL: &str = "mcp__";
 
 /// The agent's own tools that answer with a sentence of the agent about what it did. What they did is in the workspace
 /// and is judged there; whether they failed is compared.
@@ -33,7 +31,7 @@ const CONFIRMS: [&str; 9] = [
 const ASKS: &str = "AskUserQuestion";
 
 /// The agent's tool that looks other tools up. An agent that offers it may leave tools out of its requests.
-const LOOKS_UP: &str = "ToolSearch";
+pub(super) const LOOKS_UP: &str = "ToolSearch";
 
 /// The parts of a request that belong to the user's side.
 #[derive(Debug, Clone, Default)]
@@ -87,7 +85,7 @@ impl OwnedParts {
             let part = OwnedPart { value: json!({"tool": tool}), pointer: format!("/tools/{at}") };
             (name(tool).to_owned(), part)
         });
-        let calls = calls(request);
+        let calls = Calls::of(request);
         let mut parts = Vec::new();
         for (at, message) in messages(request).iter().enumerate() {
             read_message(message, &format!("/messages/{at}"), &calls, &mut parts);
@@ -101,7 +99,7 @@ impl OwnedParts {
     pub fn first_message(request: &Value) -> Self {
         let mut parts = Vec::new();
         for (at, message) in messages(request).iter().enumerate() {
-            read_message(message, &format!("/messages/{at}"), &BTreeMap::new(), &mut parts);
+            read_message(message, &format!("/messages/{at}"), &Calls::default(), &mut parts);
             if !parts.is_empty() {
                 break;
             }
@@ -141,6 +139,15 @@ impl OwnedParts {
         }
     }
 
+    /// Who says something, which tool is called, and which call has its result, in their order.
+    pub fn course(&self) -> Vec<Value> {
+        let of = |OwnedPart { value, .. }: &OwnedPart| match value.get("call") {
+            Some(call) => json!([call, value["name"]]),
+            None => value.get("result").or(value.get("role")).cloned().unwrap_or_default(),
+        };
+        self.parts.iter().map(of).collect()
+    }
+
     /// The texts, calls and results as one document.
     pub fn document(&self) -> Value {
         document(&self.parts)
@@ -155,20 +162,20 @@ fn messages(request: &Value) -> &[Value] {
     request.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn name(of: &Value) -> &str {
+pub(super) fn name(of: &Value) -> &str {
     of.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The names of the tools that were called, by the ids of the calls.
-fn calls(request: &Value) -> BTreeMap<&str, &str> {
+/// The results of a request as they are, each with its tool, by the ids of the calls.
+pub(super) fn results(request: &Value) -> BTreeMap<&str, (&str, &Value)> {
+    let calls = Calls::of(request);
     let blocks = messages(request).iter().filter_map(|message| message.get("content")?.as_array()).flatten();
-    blocks
-        .filter(|block| block.get("type").and_then(Value::as_str) == Some("tool_use"))
-        .filter_map(|block| Some((block.get("id")?.as_str()?, name(block))))
-        .collect()
+    let results =
+        blocks.filter_map(|block| Some((block.get("tool_use_id")?.as_str()?, block.get("content")?)));
+    results.map(|(id, content)| (id, (calls.tool(id), content))).collect()
 }
 
-fn read_message(message: &Value, at: &str, calls: &BTreeMap<&str, &str>, own: &mut Vec<OwnedPart>) {
+fn read_message(message: &Value, at: &str, calls: &Calls<'_>, own: &mut Vec<OwnedPart>) {
     let role = message.get("role").and_then(Value::as_str).unwrap_or_default();
     // Messages in the role of the system are the agent's reminders.
     if role == "system" {
@@ -189,13 +196,7 @@ fn read_message(message: &Value, at: &str, calls: &BTreeMap<&str, &str>, own: &m
     }
 }
 
-fn read_block(
-    role: &str,
-    block: &Value,
-    pointer: String,
-    calls: &BTreeMap<&str, &str>,
-    own: &mut Vec<OwnedPart>,
-) {
+fn read_block(role: &str, block: &Value, pointer: String, calls: &Calls<'_>, own: &mut Vec<OwnedPart>) {
     let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
     let value = match kind {
         "text" => {
@@ -234,10 +235,10 @@ fn push_text(role: &str, text: &str, pointer: String, own: &mut Vec<OwnedPart>) 
     own.push(OwnedPart { value: json!({"role": role, "text": text}), pointer });
 }
 
-fn result(block: &Value, calls: &BTreeMap<&str, &str>) -> Value {
+fn result(block: &Value, calls: &Calls<'_>) -> Value {
     let id = block.get("tool_use_id").and_then(Value::as_str).unwrap_or_default();
     let failed = block.get("is_error").and_then(Value::as_bool).unwrap_or(false);
-    let tool = calls.get(id).copied().unwrap_or_default();
+    let tool = calls.tool(id);
     if CONFIRMS.contains(&tool) && !failed {
         return json!({"result": id, "error": failed});
     }
@@ -245,14 +246,20 @@ fn result(block: &Value, calls: &BTreeMap<&str, &str>) -> Value {
     if let Some(quoted) = quoted.filter(|_| tool == ASKS && !failed) {
         return json!({"result": id, "error": failed, "answers": quoted});
     }
+    if let Some(report) = block.get("content").filter(|_| !failed).and_then(|said| calls.report(id, said)) {
+        return json!({"result": id, "error": failed, "report": report});
+    }
     let mut content = Vec::new();
     match block.get("content") {
         Some(Value::Array(blocks)) => {
             for (at, inner) in blocks.iter().enumerate() {
-                read_block(TOOL, inner, at.to_string(), &BTreeMap::new(), &mut content);
+                read_block(TOOL, inner, at.to_string(), &Calls::default(), &mut content);
             }
         }
-        Some(Value::String(text)) => push_text(TOOL, text, String::new(), &mut content),
+        Some(Value::String(text)) => {
+            let said = if failed { calls.failure(id, text) } else { text.into() };
+            push_text(TOOL, &said, String::new(), &mut content);
+        }
         Some(other) => content.push(OwnedPart { value: other.clone(), pointer: String::new() }),
         None => {}
     }
@@ -263,99 +270,6 @@ fn result(block: &Value, calls: &BTreeMap<&str, &str>) -> Value {
 fn quoted(text: &str) -> Option<&str> {
     let (first, last) = (text.find('"')?, text.rfind('"')?);
     (first < last).then(|| &text[first..=last])
-}
-
-/// What another version of the agent sent otherwise, in all requests that matched.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentDifferences {
-    pub tools_added: BTreeSet<String>,
-    pub tools_removed: BTreeSet<String>,
-    /// Tools whose definition is another one.
-    pub tools_changed: BTreeSet<String>,
-    /// Members of the request, each with the recorded and the present value.
-    pub parameters: BTreeMap<String, (Option<String>, Option<String>)>,
-    /// Characters of the system prompt, recorded and present; the largest of all requests.
-    pub system_prompt: Option<(usize, usize)>,
-    /// Characters of the reminders, recorded and present; the largest of all requests.
-    pub reminders: Option<(usize, usize)>,
-}
-
-impl AgentDifferences {
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// The differences, a line each.
-    #[must_use]
-    pub fn lines(&self) -> Vec<String> {
-        let Self { tools_added, tools_removed, tools_changed, parameters, system_prompt, reminders } = self;
-        let list = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let mut out = Vec::new();
-        for (what, names) in
-            [("added", tools_added), ("removed", tools_removed), ("defined otherwise", tools_changed)]
-        {
-            if !names.is_empty() {
-                out.push(format!("tools {what}: {}", list(names)));
-            }
-        }
-        for (name, (recorded, present)) in parameters {
-            let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "absent".to_owned());
-            out.push(format!("{name}: {} when recorded, now {}", text(recorded), text(present)));
-        }
-        for (what, sizes) in [("system prompt", system_prompt), ("reminders", reminders)] {
-            if let Some((recorded, present)) = sizes {
-                out.push(format!("{what}: {recorded} characters when recorded, now {present}"));
-            }
-        }
-        out
-    }
-
-    /// Adds what differs between two requests that matched.
-    pub(super) fn add(&mut self, recorded: &Value, present: &Value) {
-        self.tools(recorded, present);
-        self.parameters(recorded, present);
-        let larger = |known: &mut Option<(usize, usize)>, found: (usize, usize)| {
-            *known = Some(known.map_or(found, |(left, right)| (left.max(found.0), right.max(found.1))));
-        };
-        let prompt = |of: &Value| of.get("system").map(agent_texts::marked_length).unwrap_or_default();
-        if recorded.get("system") != present.get("system") {
-            larger(&mut self.system_prompt, (prompt(recorded), prompt(present)));
-        }
-        let reminders = |of: &Value| of.get("messages").map(agent_texts::marks).unwrap_or_default();
-        let (before, now) = (reminders(recorded), reminders(present));
-        if before != now {
-            let total = |marks: &[(String, usize)]| marks.iter().map(|(_, length)| length).sum();
-            larger(&mut self.reminders, (total(&before), total(&now)));
-        }
-    }
-
-    fn tools(&mut self, recorded: &Value, present: &Value) {
-        let tools = |of: &Value| -> BTreeMap<String, Value> {
-            let all = of.get("tools").and_then(Value::as_array).into_iter().flatten();
-            all.map(|tool| (name(tool).to_owned(), tool.clone())).collect()
-        };
-        let (before, now) = (tools(recorded), tools(present));
-        self.tools_added.extend(now.keys().filter(|name| !before.contains_key(*name)).cloned());
-        self.tools_removed.extend(before.keys().filter(|name| !now.contains_key(*name)).cloned());
-        let changed = before.iter().filter(|(name, tool)| now.get(*name).is_some_and(|now| now != *tool));
-        self.tools_changed.extend(changed.map(|(name, _)| name.clone()));
-    }
-
-    fn parameters(&mut self, recorded: &Value, present: &Value) {
-        let members = |of: &Value| of.as_object().cloned().unwrap_or_default();
-        let (before, now) = (members(recorded), members(present));
-        let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
-        for name in names.into_iter().filter(|name| !["messages", "system", "tools"].contains(&name.as_str()))
-        {
-            if before.get(name) != now.get(name) {
-                let text = |value: Option<&Value>| {
-                    value.map(|value| value.to_string().chars().take(PARAMETER_SHOWN).collect::<String>())
-                };
-                self.parameters.insert(name.clone(), (text(before.get(name)), text(now.get(name))));
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -455,27 +369,5 @@ mod tests {
         let mut failed = called("Write", json!("no space"));
         failed["messages"][2]["content"][0]["is_error"] = json!(true);
         assert_ne!(OwnedParts::of(&failed).parts, own("Write", "File created"));
-    }
-
-    #[test]
-    fn the_agents_side_is_listed() {
-        let mut recorded = request(json!([{"role": "user", "content": "go"}]));
-        let mut present =
-            request(json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "go"}]));
-        present["model"] = json!("n");
-        present["tools"] = json!([{"name": "Grep", "definition": "x"}]);
-        recorded["tools"] = json!([{"name": "Bash", "definition": "x"}, {"name": "Grep", "definition": "y"}]);
-        let mut found = AgentDifferences::default();
-        assert!(found.is_empty());
-        found.add(&recorded, &present);
-        assert_eq!(
-            found.lines(),
-            [
-                "tools removed: Bash",
-                "tools defined otherwise: Grep",
-                "model: \"m\" when recorded, now \"n\"",
-                "reminders: 0 characters when recorded, now 8",
-            ]
-        );
     }
 }

@@ -7,9 +7,10 @@
 
 mod crossing;
 
+use super::agent_differences::AgentDifferences;
 use super::drift::{self, Drift, DriftKind};
 use super::normaliser::{Canonical, Normaliser, read_kept};
-use super::owned::AgentDifferences;
+use super::owned::OwnedParts;
 use super::replay_body::{self, Wanted};
 use super::{Scrub, is_taped};
 use crate::gateway::{

@@ -365,3 +365,29 @@ async fn a_result_of_a_tool_that_is_gone_is_reported_as_such() {
         assert_eq!(report.drifts[0].differences[0].call.as_ref().unwrap().name, "Bash");
     }
 }
+
+#[tokio::test]
+async fn another_course_of_the_conversation_is_a_drift_that_says_so() {
+    let talk = |calls: &[&str]| {
+        let turn = |id: &&str| {
+            [
+                json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "Bash", "input": {}}]}),
+                json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": id}]}),
+            ]
+        };
+        let messages: Vec<Value> = [json!({"role": "user", "content": "go"})]
+            .into_iter()
+            .chain(calls.iter().flat_map(turn))
+            .collect();
+        json!({"model": "m", "tools": [{"name": "Bash"}], "messages": messages})
+    };
+    let memory = record(&[(None, talk(&["one", "two"]), 200, JSON, "fine")], nothing_secret()).await;
+    let mut told = talk(&["one", "two"]);
+    told["messages"].as_array_mut().unwrap().push(json!({"role": "user", "content": "a task ended"}));
+    for other in [talk(&["two", "one"]), talk(&["one"]), talk(&["one", "two", "three"]), told] {
+        let crossing = replay_by(&memory, Matching::UserSide, OnDrift::Fail);
+        assert_eq!(said(crossing.answer(asked(None, &other))).await.0, 400, "{other}");
+        let report = crossing.report();
+        assert_eq!((report.exact, report.drifts[0].kind), (0, DriftKind::Course), "{other}");
+    }
+}

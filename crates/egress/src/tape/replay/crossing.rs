@@ -108,11 +108,12 @@ pub(super) fn describe(
         .take(DIFFERENCES_SHOWN)
         .flat_map(|(left, right)| differences(*left, *right, (recorded, present)))
         .collect();
-    let kind = match (covered.is_empty(), in_result, is_gone(&differences, present)) {
+    let kind = match (covered.is_empty(), is_gone(&differences, present), before.course() == now.course()) {
         (false, _, _) => DriftKind::Cosmetic,
-        (true, _, true) => DriftKind::ToolGone,
-        (true, true, false) => DriftKind::ToolResult,
-        (true, false, false) => DriftKind::Prompt,
+        (true, true, _) => DriftKind::ToolGone,
+        (true, false, false) => DriftKind::Course,
+        (true, false, true) if in_result => DriftKind::ToolResult,
+        (true, false, true) => DriftKind::Prompt,
     };
     (kind, covered, differences, places.len().saturating_sub(DIFFERENCES_SHOWN))
 }

@@ -13,17 +13,17 @@ use std::path::{Path, PathBuf};
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/agent-versions.md");
 
 /// A conversation: its name in the table, the model's turns, and more lines of the scenario.
-struct Shape {
-    name: &'static str,
-    turns: Vec<Value>,
-    more: &'static str,
+pub(super) struct Shape {
+    pub name: &'static str,
+    pub turns: Vec<Value>,
+    pub more: &'static str,
 }
 
-fn turn(content: &[Value]) -> Value {
+pub(super) fn turn(content: &[Value]) -> Value {
     json!({"answer": {"reply": {"content": content}}})
 }
 
-fn done() -> Value {
+pub(super) fn done() -> Value {
     turn(&[json!({"text": "All done."})])
 }
 
@@ -31,7 +31,7 @@ fn call(tool: &str, input: Value) -> Value {
     json!({"tool_use": {"name": tool, "input": input}})
 }
 
-fn bash(command: &str) -> Value {
+pub(super) fn bash(command: &str) -> Value {
     call("Bash", json!({"command": command, "description": "x"}))
 }
 
@@ -43,11 +43,11 @@ fn asks(questions: &[(&str, bool)]) -> Value {
     call("AskUserQuestion", json!({"questions": questions.iter().map(question).collect::<Vec<_>>()}))
 }
 
-fn sub_agent(prompt: &str) -> Value {
+pub(super) fn sub_agent(prompt: &str) -> Value {
     call("Agent", json!({"description": "part", "prompt": prompt, "subagent_type": "general-purpose"}))
 }
 
-fn from(sender: &str, contains: Option<&str>, content: &[Value]) -> Value {
+pub(super) fn from(sender: &str, contains: Option<&str>, content: &[Value]) -> Value {
     let mut out = turn(content);
     out["when"] = json!({"sender": sender});
     if let Some(text) = contains {
@@ -146,11 +146,11 @@ for line in sys.stdin:
 const HOOKS: &str = r#"{"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [
     {"type": "command", "command": "if grep -q forbidden; then echo not here >&2; exit 2; fi"}]}]}}"#;
 
-fn slug(name: &str) -> String {
+pub(super) fn slug(name: &str) -> String {
     name.replace([' ', ','], "-").replace(['\'', '.'], "")
 }
 
-fn stage(shapes: Vec<Shape>) -> Stage {
+pub(super) fn stage(shapes: Vec<Shape>) -> Stage {
     let stage = Stage::new();
     stage.write(
         "project/skills/hello/SKILL.md",
@@ -186,7 +186,7 @@ fn stage(shapes: Vec<Shape>) -> Stage {
 }
 
 /// One of three parts of the conversations, which are tried side by side.
-fn part(number: usize) -> Vec<Shape> {
+pub(super) fn part(number: usize) -> Vec<Shape> {
     let own = shapes().into_iter().enumerate().filter(|(at, _)| at % 3 == number);
     own.map(|(_, shape)| shape).collect()
 }

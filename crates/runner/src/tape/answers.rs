@@ -1,7 +1,7 @@
 //! The answers on a tape, for questions that the scenario's own rules leave open when it is replayed.
 
 use belljar_session::decider::{Decider, Decision};
-use belljar_session::{Answer, By, Question};
+use belljar_session::{Answer, Question};
 use std::cell::RefCell;
 
 /// Gives each recorded answer once, to the question that it was given to.
@@ -11,10 +11,7 @@ pub(crate) struct RecordedAnswers(RefCell<Vec<(Question, Answer)>>);
 impl RecordedAnswers {
     /// Answers of the scenario are left out: its present rules and settings decide those again.
     pub(super) fn new(mut decided: Vec<(Question, Answer)>) -> Self {
-        decided.retain(|(_, answer)| match answer.by {
-            By::Scenario | By::Parity | By::Belljar => false,
-            By::Policy | By::CommandLine | By::First | By::External | By::Model | By::Person => true,
-        });
+        decided.retain(|(_, answer)| !answer.by.is_decided_again());
         Self(RefCell::new(decided))
     }
 }

@@ -26,6 +26,7 @@ mod scenario_files;
 mod scrub;
 mod show;
 mod staleness;
+mod to_script;
 mod trees;
 mod values;
 
@@ -58,6 +59,7 @@ pub use replay::{
 pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};
 pub use staleness::{as_recorded, stale};
+pub use to_script::{ScriptOfTape, to_script};
 pub(crate) use trees::{lone_file, tree};
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};

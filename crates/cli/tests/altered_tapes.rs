@@ -321,7 +321,7 @@ fn exchanges_of(tape: &Path, exchanges: &[Value]) {
 }
 
 /// Replaces a body of an exchange.
-fn with_body(tape: &Path, exchanges: &mut [Value], at: usize, side: &str, bytes: &[u8]) {
+pub fn with_body(tape: &Path, exchanges: &mut [Value], at: usize, side: &str, bytes: &[u8]) {
     let body = BodyRef::of(bytes);
     fs::write(tape.join("bodies").join(body.digest.hex()), bytes).unwrap();
     exchanges[at][side]["body"] = json!(body);

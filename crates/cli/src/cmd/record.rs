@@ -6,7 +6,7 @@ use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak, visibl
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{Consent, InTurn, Trial, TrialUse, scenario_files};
 use belljar_runner::tape::{
-    Failing, MakeError, Normaliser, Recorded, Taping, finds_its_scenario, tape_beside,
+    Failing, MakeError, Normaliser, Normalisers, Recorded, Taping, finds_its_scenario, tape_beside,
 };
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -158,12 +158,13 @@ pub(super) fn one(
 ) -> Result<Recorded, CliError> {
     let Recording { source, trial, target, normalisers, consent } = *recording;
     let options = &source.options;
-    let taping = Taping::On(normalisers.to_vec());
+    let suite = trial.session.normalise.clone();
+    let taping = Taping::On(Normalisers { built_in: normalisers.to_vec(), suite });
     let plays = Plays::scripted(source.scripted);
     let tried = options.try_scenario(trial, (plays, consent), taping, environment, output)?;
     let failing = if source.allow_failing { Failing::Recorded } else { Failing::NotRecorded };
     let recorded = Recorded::of(trial, tried, normalisers, (target, failing)).map_err(not_made)?;
-    let Recorded { tape, answered_by, taped, .. } = &recorded;
+    let Recorded { tape, answered_by, taped, normalise, .. } = &recorded;
     if tape.is_none() && !output.json && recorded.conclusion != Conclusion::Interrupted {
         output
             .say("belljar: not recorded, because it did not pass; --allow-failing records it all the same\n");
@@ -177,6 +178,10 @@ pub(super) fn one(
             let each: Vec<String> =
                 answered_by.iter().map(|(by, count)| format!("{count} by {by}")).collect();
             output.say(&format!("answers: {}\n", visible(&each.join(", "))));
+        }
+        for one in normalise {
+            let idle = if one.values == 0 { "; leave it out of the session" } else { "" };
+            output.say(&format!("normaliser {}{idle}\n", visible(&one.sentence())));
         }
         for TapeLeak { exchange, kind } in &taped.leaks.found {
             output.say(&format!("belljar: exchange {exchange} sent private data to the model: {kind}\n"));

@@ -22,7 +22,7 @@ use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
-use text::{drift_text, mutation_text};
+use text::{basis_text, drift_text, mutation_text};
 
 /// Replay tapes: the real agent in the sandbox, with recorded answers as the model
 ///
@@ -240,7 +240,7 @@ fn print_rejudged(
     let exit = read.exit();
     if !output.json && (!args.quiet || exit != ExitCode::Passed) {
         let style = output.err_style();
-        let shown = if args.verbose || args.explain { Shown::Everything } else { Shown::Failures };
+        let shown = shown_by(args);
         let mut text = render_judgement(&read.found.judgement, shown, style);
         if let Some(mismatch) = &read.found.mismatch {
             text.push_str(&format!(
@@ -251,6 +251,7 @@ fn print_rejudged(
                 visible(mismatch.present.as_deref().unwrap_or("nothing")),
             ));
         }
+        text.push_str(&basis_text(&read.normalise, &read.origins, shown));
         text.push_str(&read.mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
         text.push_str(&match read.cassette {
             Some(_) => cassette_hint(args, &read.changed).to_owned(),
@@ -263,6 +264,10 @@ fn print_rejudged(
         output.say(&format!("note: {}\n", cassette::UNSAID));
     }
     (exit, read.json())
+}
+
+const fn shown_by(args: &ReplayArgs) -> Shown {
+    if args.verbose || args.explain { Shown::Everything } else { Shown::Failures }
 }
 
 fn replay_one(
@@ -310,7 +315,8 @@ fn replay_one(
     let exit = replayed.exit();
     if !output.json {
         if exit != ExitCode::Passed || !args.quiet {
-            output.say(&drift_text(&replayed, output.err_style()));
+            let basis = basis_text(&replayed.normalise, &replayed.origins, shown_by(args));
+            output.say(&(basis + &drift_text(&replayed, output.err_style())));
         }
         options.verbose |= args.explain;
         print_result(trial, &replayed.tried, &options, environment, output);

@@ -34,7 +34,7 @@ const SCENARIO_KEYS: [(&str, Asks); 15] = [
     ("allow_host_writes", Nothing("directories are always copied")),
 ];
 
-const SESSION_KEYS: [(&str, Asks); 45] = [
+const SESSION_KEYS: [(&str, Asks); 49] = [
     ("model", Nothing("a name")),
     ("effort", Nothing("a word")),
     ("extended_thinking", Nothing("a switch of the model")),
@@ -76,6 +76,13 @@ const SESSION_KEYS: [(&str, Asks); 45] = [
     ("egress.unrestricted", Nothing("refused")),
     ("web_fetch", Nothing("its members")),
     ("web_fetch.approved_domains", Nothing("a permission of the agent; the egress rules hold")),
+    ("normalise", Nothing("its members")),
+    ("normalise[].name", Nothing("a name")),
+    (
+        "normalise[].pattern",
+        Nothing("what recorded requests are compared without; nothing is opened or sent"),
+    ),
+    ("normalise[].reason", Nothing("a line of text")),
     ("staleness", Nothing("its members")),
     ("staleness.hash_ignore", Nothing("has no effect")),
     ("debug", Nothing("its members")),

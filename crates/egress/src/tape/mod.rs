@@ -15,6 +15,7 @@ mod recorder;
 mod replay;
 mod replay_body;
 mod stream;
+mod suite;
 mod text_normaliser;
 
 pub use drift::{Difference, Drift, DriftKind, ToolCall};
@@ -27,6 +28,8 @@ pub use owned::AgentDifferences;
 pub use private::{Private, has_word};
 pub use recorder::{KeepExchanges, Recorder, Taped};
 pub use replay::{Matching, OnDrift, Pace, Replay, ReplayReport, ReplaySetup, TapeBodies, Unconsumed};
+pub(crate) use suite::frame as suite_frame;
+pub use suite::{Normalisers, SuiteChanges};
 pub(crate) use text_normaliser::{TextNormaliser, without_agent_texts};
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! The answers on a tape, for questions that the scenario's own rules leave open when it is replayed.
 
+use super::origin::RECORDED;
 use belljar_session::decider::{Decider, Decision};
 use belljar_session::{Answer, Question};
 use std::cell::RefCell;
@@ -20,7 +21,11 @@ impl Decider for RecordedAnswers {
     fn decide(&self, question: &Question) -> Decision {
         let mut left = self.0.borrow_mut();
         match left.iter().position(|(asked, _)| is_same(asked, question)) {
-            Some(at) => Decision::Answered(left.remove(at).1),
+            Some(at) => {
+                let mut answer = left.remove(at).1;
+                answer.reason.insert_str(0, RECORDED);
+                Decision::Answered(answer)
+            }
             None => Decision::NoOpinion { note: None },
         }
     }

@@ -1,8 +1,8 @@
 //! Decides what becomes of a run that was to be recorded.
 
-use super::make::{MakeError, make};
+use super::make::{MakeError, make, suite_normalisers};
 use crate::suite::{Trial, Tried};
-use belljar_contract::{AbsPath, Conclusion, ExitCode, ScenarioResult};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, ScenarioResult, TapeNormaliser};
 use belljar_egress::tape::{Normaliser, Taped};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -24,6 +24,8 @@ pub struct Recorded {
     /// How many answers each decider gave.
     pub answered_by: BTreeMap<String, u64>,
     pub taped: Taped,
+    /// The normalisers of the suite, with what they changed.
+    pub normalise: Vec<TapeNormaliser>,
 }
 
 impl Recorded {
@@ -51,7 +53,8 @@ impl Recorded {
         let tape = wanted.then(|| make(trial, &tried, normalisers, target)).transpose()?;
         let answered_by = tried.answered_by();
         let taped = tried.report.taped.and_then(Result::ok).unwrap_or_default();
-        Ok(Self { result, conclusion, tape, answered_by, taped })
+        let normalise = suite_normalisers(&trial.session.normalise, &taped.suite);
+        Ok(Self { result, conclusion, tape, answered_by, taped, normalise })
     }
 
     /// A failing run that was recorded because the user wanted it is a success.
@@ -71,6 +74,7 @@ impl Recorded {
             row["answered_by"] = json!(self.answered_by);
             row["exchanges"] = json!(self.taped.exchanges);
             row["leaks"] = json!(self.taped.leaks);
+            row["normalisers"] = json!(self.normalise);
         }
         row
     }

@@ -1,8 +1,19 @@
 //! The result of a replay as text.
 
-use belljar_contract::{visible, visible_lines};
-use belljar_report::Style;
-use belljar_runner::tape::{Drift, Mutation, Mutations, NotCheckable, Replayed};
+use belljar_contract::{TapeNormaliser, visible, visible_lines};
+use belljar_report::{Shown, Style};
+use belljar_runner::tape::{Drift, Mutation, Mutations, NotCheckable, Origins, Replayed};
+
+/// What the verdict of a replay rests on beside the checks: the suite's normalisers, and who answered and judged.
+pub(super) fn basis_text(normalise: &[TapeNormaliser], origins: &Origins, shown: Shown) -> String {
+    let normalise = normalise.iter().map(|one| format!("normaliser {}", one.sentence()));
+    let details = match shown {
+        Shown::Everything => origins.lines(),
+        Shown::Failures => Vec::new(),
+    };
+    let all = normalise.chain(origins.summary()).chain(details.into_iter().map(|line| format!("  {line}")));
+    all.map(|line| format!("  {}\n", visible(&line))).collect()
+}
 
 /// The report of a replay as text.
 pub(super) fn drift_text(replayed: &Replayed, style: Style) -> String {

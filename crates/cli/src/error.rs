@@ -6,7 +6,7 @@ use belljar_report::render_diagnostics;
 use belljar_runner::agents::ChooseError;
 use belljar_runner::changes::ChangesError;
 use belljar_runner::suite::{DiscoverError, JudgeError, LoadError};
-use belljar_runner::tape::{FindError, ReplayError, TapeFailure};
+use belljar_runner::tape::{FindError, ReplayError, TapeFailure, TapeNormaliserError};
 use belljar_runner::{
     AgreementError, BackendError, FindRunError, ImportFailure, InstanceError, PlanningError, RunError,
     StartingError,
@@ -344,8 +344,11 @@ impl From<ReplayError> for CliError {
             }
             ReplayError::Protocol(_) => Self::from_chain(ExitCode::Unverified, &error),
             ReplayError::CassetteProtocol(_) => Self::from_chain(ExitCode::Invalid, &error),
-            ReplayError::Normaliser(_) => {
+            ReplayError::Normaliser(TapeNormaliserError::Unknown(_)) => {
                 Self::from_chain(ExitCode::Invalid, &error).hint("a newer belljar may have it")
+            }
+            ReplayError::Normaliser(TapeNormaliserError::Suite { .. }) => {
+                Self::from_chain(ExitCode::Invalid, &error).hint("record the scenario again")
             }
             ReplayError::NothingToRun { .. } => Self::from_chain(ExitCode::Invalid, &error)
                 .hint("--protocol judges it without running anything"),

@@ -380,7 +380,7 @@ fn packed(tape: &Path, exchanges: &mut [Value], requests: &[Vec<u8>]) {
 }
 
 /// Replaces a body of an exchange.
-fn with_body(tape: &Path, exchanges: &mut [Value], at: usize, side: &str, bytes: &[u8]) {
+pub fn with_body(tape: &Path, exchanges: &mut [Value], at: usize, side: &str, bytes: &[u8]) {
     if side == "request" && is_packed(tape) {
         let mut requests: Vec<Vec<u8>> =
             exchanges.iter().map(|exchange| body_of(tape, exchange, "request")).collect();

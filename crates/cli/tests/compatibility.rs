@@ -42,6 +42,7 @@ const DIFFERENT: &[(&str, &str)] = &[
     ("skills.proactive_suggest_enabled", "taken with a warning: skills are not suggested"),
     ("staleness.hash_ignore", "taken with a warning: a tape compares requests, not a hash of files"),
     ("agent_env.auto_compact_window", "a key of belljar"),
+    ("normalise", "a key of belljar"),
     ("egress.extra_allow", "port 443 unless one is written"),
     ("web_fetch.approved_domains", "a host must be reachable by `egress.extra_allow` too"),
     ("plugins.enabled", "`NAME@local` is a plugin of `local_plugins`, which the agent has in any case"),

@@ -1,6 +1,7 @@
 //! Recordings on another version of the agent than the one that they were made with, in both directions.
 
 mod shapes;
+mod to_script;
 
 use crate::stage::Stage;
 use belljar_contract::TapeHead;

@@ -27,8 +27,13 @@ pub fn write_part(tape: &Path, name: &str, bytes: &[u8]) {
     let mut head: TapeHead = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let part = TapePart { bytes: bytes.len() as u64, digest: Digest::of(bytes) };
     head.parts.insert(name.to_owned(), part);
+    write_head(tape, &mut head);
+}
+
+/// Writes the manifest of a tape, with a digest that fits.
+pub fn write_head(tape: &Path, head: &mut TapeHead) {
     head.integrity = head.reckoned();
-    fs::write(&path, serde_json::to_string_pretty(&head).unwrap() + "\n").unwrap();
+    fs::write(tape.join("tape.json"), serde_json::to_string_pretty(head).unwrap() + "\n").unwrap();
 }
 
 /// Writes the record of a tape with a chain that fits.

@@ -49,6 +49,7 @@ const ROWS: &[Row] = &[
     row("prove", &[], None),
     row("skill", &["skills/changelog", "Hello", "--script", "hello.json"], Some(&["missing", "Hello"])),
     row("scenario", &["new", "skills/changelog", "--out", "made/first.yaml"], Some(&["from", "nothing"])),
+    row("script", &["new", "made/first"], Some(&["new", "missing.yaml"])),
     row("test", &["--scripted", "scenarios/hello.yaml"], Some(&["--scripted", "missing.yaml"])),
     row("record", &["--scripted", "scenarios/hello.yaml"], Some(&["--scripted", "missing.yaml"])),
     row("replay", &["scenarios/hello.tape"], Some(&["missing.tape"])),
@@ -103,10 +104,10 @@ fn with<'a>(verb: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
     [&[verb, "--json"], arguments].concat()
 }
 
-/// `tape`, `image`, `agent` and `scenario` have the option behind their own verb.
+/// `tape`, `image`, `agent`, `scenario` and `script` have the option behind their own verb.
 fn placed<'a>(verb: &'a str, arguments: &[&'a str]) -> Vec<&'a str> {
     match verb {
-        "tape" | "image" | "agent" | "scenario" => {
+        "tape" | "image" | "agent" | "scenario" | "script" => {
             [&[verb, arguments[0], "--json"], &arguments[1..]].concat()
         }
         _ => with(verb, arguments),

@@ -108,6 +108,12 @@ fn a_replay_judges_from_the_recorded_answer() {
     assert_eq!((&row["replay"]["drifts"], &row["replay"]["exact"]), (&json!([]), &json!(4)), "{row:#}");
     let (status, row) = run(&stage, &["replay", "--json", "--protocol", "a.tape"]);
     assert_eq!((status, &row["checks"][0]["outcome"]), (Some(0), &json!("pass")), "{row:#}");
+    for lane in [&[][..], &["--protocol"]] {
+        let (_, row) = run(&stage, &[&["replay", "--json", "a.tape"], lane].concat());
+        assert_eq!(row["judged_by"], json!({"recorded": {"claude-opus-4-8": 1}}), "{row:#}");
+        let shown = stage.finish(&mut with_agent(&stage, &[&["replay", "a.tape"], lane].concat()));
+        assert!(shown.stderr.contains("recorded: judged by claude-opus-4-8"), "{}", shown.stderr);
+    }
 }
 
 #[test]

@@ -195,10 +195,11 @@ const STAGING: [&[&str]; 6] = [
 ];
 
 /// Verbs that look at a project.
-const LOOKING: [&[&str]; 19] = [
+const LOOKING: [&[&str]; 21] = [
     &["check"],
     &["check", "scenarios"],
     &["scenario", "new", "skills/hello", "--out", "made/hello.yaml"],
+    &["script", "new", "scenarios/hello.yaml", "--force"],
     &["plan"],
     &["plan", "--lowered"],
     &["run", "--dry-run"],
@@ -214,6 +215,7 @@ const LOOKING: [&[&str]; 19] = [
     &["gc", "--dry-run"],
     &["decide", "--tool", "Bash", "--scenario", "scenarios/hello.yaml"],
     &["tape", "show", "scenarios/hello.tape"],
+    &["tape", "to-script", "scenarios/hello.tape"],
     &["chat", "skills/hello", "--script", "scenarios/hello.script.json"],
 ];
 

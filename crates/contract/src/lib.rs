@@ -51,6 +51,7 @@ mod run;
 mod scrub;
 mod secret;
 mod ssh;
+mod suite_normaliser;
 mod summary;
 mod synthetic_addresses;
 mod tape;
@@ -158,6 +159,10 @@ pub use synthetic_addresses::{RESOLVER, RESOLVER_LISTENER, SyntheticAddress, Syn
 /// Version of the stored and printed form of [`Plan`]. Readers refuse a larger one.
 pub const PLAN_FORMAT: u32 = 1;
 pub use ssh::{SSH_AGENT_SOCKET, SshFound, SshPublicKey, SshPublicKeyError};
+pub use suite_normaliser::{
+    Excess, MOST_NORMALISERS, Place, SuiteNormaliser, SuiteNormaliserError, TapeNormaliser, marked,
+    normalised, places,
+};
 pub use tape::{
     BodyRef, ConversationKey, EXCHANGE_LINE, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
     ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TAPE_REQUEST, TAPE_UNFOLDED,

@@ -115,6 +115,19 @@ impl Pattern {
     pub fn find(&self, text: &str) -> Option<Range<usize>> {
         self.regex.find(text).map(|found| found.range())
     }
+
+    /// The number of its groups.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        self.regex.captures_len() - 1
+    }
+
+    /// The byte ranges of all matches; of the first group, if the pattern has one. Empty ones are left out.
+    pub fn places<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Range<usize>> + 't {
+        let which = self.groups().min(1);
+        let found = self.regex.captures_iter(text).filter_map(move |found| found.get(which));
+        found.map(|found| found.range()).filter(|range| !range.is_empty())
+    }
 }
 
 fn reason(error: &regex::Error) -> String {

@@ -2,7 +2,7 @@
 //!
 //! This module has the data types; `docs/reference/tape-format.md` describes the files.
 
-use crate::Digest;
+use crate::{Digest, TapeNormaliser};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,6 +160,9 @@ pub struct TapeScenario {
     /// The digest of the file that declares its MCP servers; `None` without one, or on tapes of versions without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub servers: Option<Digest>,
+    /// The normalisers that its session declares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub normalise: Vec<TapeNormaliser>,
     /// Digests of the trees of its skills.
     pub skills: BTreeMap<String, Digest>,
     /// Digests of the trees of its plugins.

@@ -188,7 +188,7 @@ fn any_turn() -> impl Strategy<Value = Turn> {
         |(answer, last_message_contains, delay_ms)| Turn {
             when: RequestConditions { last_message_contains, ..RequestConditions::any() },
             delay_ms,
-            answer,
+            ..Turn::new(answer)
         },
     )
 }

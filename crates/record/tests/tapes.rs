@@ -41,6 +41,7 @@ fn head(exchanges: u64) -> TapeHead {
             keys: BTreeMap::new(),
             session: Some(Digest::of(b"session")),
             servers: None,
+            normalise: Vec::new(),
             skills: digests("hello"),
             plugins: digests("extra"),
             untracked: TapeUntracked::LeftOut,

@@ -168,6 +168,17 @@ impl By {
             Self::First | Self::External | Self::Model | Self::Person => false,
         }
     }
+
+    /// Whether a replay gets it from the scenario and not from the tape.
+    #[must_use]
+    pub const fn is_decided_again(self) -> bool {
+        match self {
+            Self::Scenario | Self::Parity | Self::Belljar => true,
+            Self::Policy | Self::CommandLine | Self::First | Self::External | Self::Model | Self::Person => {
+                false
+            }
+        }
+    }
 }
 
 impl Question {

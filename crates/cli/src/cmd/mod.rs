@@ -72,6 +72,7 @@ verbs! {
     Prove prove ProveArgs,
     Skill skill SkillArgs,
     Scenario scenario ScenarioArgs,
+    Script script ScriptArgs,
     Test test TestArgs,
     Record record RecordArgs,
     Replay replay ReplayArgs,
@@ -148,7 +149,7 @@ impl Call<'_> {
 /// stay outside.
 #[derive(Debug, Parser)]
 #[command(name = "belljar", version, propagate_version = true, arg_required_else_help = true)]
-#[command(after_help = "Examples:\n  $ belljar init --stdout\n  $ belljar check\n  $ belljar plan\n")]
+#[command(after_help = "Examples:\n  $ belljar init --stdout\n  $ belljar plan\n")]
 pub struct Arguments {
     /// Work as if started in this directory
     #[arg(short = 'C', long = "directory", value_name = "DIR", global = true)]

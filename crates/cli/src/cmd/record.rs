@@ -3,13 +3,13 @@ use super::scenario_options::{Plays, TryOptions};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Conclusion, Digest, ExitCode, TapeLeak, TapeLeaks, visible};
+use belljar_contract::{AbsPath, Conclusion, Digest, ExitCode, TapeLeak, TapeLeaks, TapeNormaliser, visible};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{
     Consent, JobResult, LoadError, SuiteOutcome, SuiteVerb, Trial, TrialUse, scenario_files,
 };
 use belljar_runner::tape::{
-    Changed, Failing, Normaliser, Recorded, TapeWriteError, Taping, check_target, finds_its_scenario,
+    Changed, Failing, Normaliser, Normalisers, Recorded, TapeWriteError, Taping, check_target, finds_its_scenario,
     sharing_a_tape, tape_beside,
 };
 use serde_json::{Value, from_value};
@@ -249,7 +249,8 @@ pub(super) fn one(
 ) -> Result<Recorded, CliError> {
     let Recording { source, trial, target, normalisers, consent } = *recording;
     let options = &source.options;
-    let taping = Taping::On(normalisers.to_vec());
+    let suite = trial.session.normalise.clone();
+    let taping = Taping::On(Normalisers { built_in: normalisers.to_vec(), suite });
     let plays = Plays::scripted(source.scripted);
     let tried = options.try_scenario(trial, (plays, consent), taping, environment, output)?;
     let failing = if source.allow_failing { Failing::Recorded } else { Failing::NotRecorded };
@@ -268,6 +269,7 @@ struct RecordedRow {
     not_recorded: Option<(String, AbsPath)>,
     exchanges: u64,
     answered_by: BTreeMap<String, u64>,
+    normalisers: Vec<TapeNormaliser>,
     leaks: TapeLeaks,
 }
 
@@ -281,6 +283,7 @@ impl RecordedRow {
             not_recorded: not_recorded["why"].as_str().map(str::to_owned).zip(run),
             exchanges: row["exchanges"].as_u64().unwrap_or_default(),
             answered_by: from_value(row["answered_by"].clone()).unwrap_or_default(),
+            normalisers: from_value(row["normalisers"].clone()).unwrap_or_default(),
             leaks: from_value(row["leaks"].clone()).unwrap_or_default(),
         }
     }
@@ -288,7 +291,7 @@ impl RecordedRow {
 
 /// Says where a recording is, or why there is none.
 fn recorded_text(row: &RecordedRow, environment: &HostEnvironment) -> String {
-    let RecordedRow { tape, not_recorded, exchanges, answered_by, leaks } = row;
+    let RecordedRow { tape, not_recorded, exchanges, answered_by, normalisers, leaks } = row;
     let Some(tape) = tape else {
         let Some((why, run)) = not_recorded else {
             return "belljar: not recorded, because it did not pass; --allow-failing records it all the same\n"
@@ -306,6 +309,10 @@ fn recorded_text(row: &RecordedRow, environment: &HostEnvironment) -> String {
     if !answered_by.is_empty() {
         let each: Vec<String> = answered_by.iter().map(|(by, count)| format!("{count} by {by}")).collect();
         text.push_str(&format!("answers: {}\n", visible(&each.join(", "))));
+    }
+    for one in normalisers {
+        let idle = if one.values == 0 { "; leave it out of the session" } else { "" };
+        text.push_str(&format!("normaliser {}{idle}\n", visible(&one.sentence())));
     }
     for TapeLeak { exchange, kind } in &leaks.found {
         text.push_str(&format!("belljar: exchange {exchange} sent private data to the model: {kind}\n"));

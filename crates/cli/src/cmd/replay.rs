@@ -13,6 +13,7 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, AgentChoice, Digest, ExitCode, TimeSpan};
+use belljar_report::Shown;
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{
     Consent, Keep, SuiteOutcome, SuiteVerb, Trial, TrialUse, load_scenario, selected,
@@ -25,7 +26,7 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use text::{ReplayedRow, drift_text, row_text, stale_hint};
+use text::{ReplayedRow, basis_text, drift_text, row_text, stale_hint};
 
 /// Replay tapes: the real agent in the sandbox, with recorded answers as the model
 ///
@@ -301,6 +302,10 @@ fn open_to_run(
     Ok(ToReplay { tape, trial, agent })
 }
 
+const fn shown_by(args: &ReplayArgs) -> Shown {
+    if args.verbose || args.explain { Shown::Everything } else { Shown::Failures }
+}
+
 fn replay_one(
     args: &ReplayArgs,
     environment: &HostEnvironment,
@@ -347,7 +352,8 @@ fn replay_one(
     if !output.json {
         if exit != ExitCode::Passed || !args.quiet {
             let row = ReplayedRow::of(&replayed);
-            output.say(&drift_text(&row, across(args), output.err_style()));
+            let basis = basis_text(&replayed.normalise, &replayed.origins, shown_by(args));
+            output.say(&(basis + &drift_text(&row, across(args), output.err_style())));
         }
         options.verbose |= args.explain;
         print_result(trial, &replayed.tried, &options, environment, output);

@@ -34,7 +34,7 @@ const SCENARIO_KEYS: [(&str, Asks); 15] = [
     ("allow_host_writes", Nothing("directories are always copied")),
 ];
 
-const SESSION_KEYS: [(&str, Asks); 46] = [
+const SESSION_KEYS: [(&str, Asks); 50] = [
     ("agent", Nothing("one of the versions that the user installed; none is installed because of it")),
     ("model", Nothing("a name")),
     ("effort", Nothing("a word")),
@@ -77,6 +77,13 @@ const SESSION_KEYS: [(&str, Asks); 46] = [
     ("egress.unrestricted", Nothing("refused")),
     ("web_fetch", Nothing("its members")),
     ("web_fetch.approved_domains", Nothing("a permission of the agent; the egress rules hold")),
+    ("normalise", Nothing("its members")),
+    ("normalise[].name", Nothing("a name")),
+    (
+        "normalise[].pattern",
+        Nothing("what recorded requests are compared without; nothing is opened or sent"),
+    ),
+    ("normalise[].reason", Nothing("a line of text")),
     ("staleness", Nothing("its members")),
     ("staleness.hash_ignore", Nothing("has no effect")),
     ("debug", Nothing("its members")),

@@ -1,5 +1,7 @@
 mod answers;
+mod budgets;
 mod cassette;
+mod normalisers;
 mod stale;
 pub mod statuses;
 mod strict;

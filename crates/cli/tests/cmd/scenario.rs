@@ -7,7 +7,7 @@ use belljar_testkit::require;
 use serde_json::json;
 use std::fs;
 
-const SKILL: &str = "---\nname: hello\ndescription: 'Says \"hello\": to people. Use it to greet.'\n---\nRun scripts/hello.sh\n";
+pub const SKILL: &str = "---\nname: hello\ndescription: 'Says \"hello\": to people. Use it to greet.'\n---\nRun scripts/hello.sh\n";
 
 /// A repository with a skill that has a script, a plugin and a marketplace.
 fn repository() -> Stage {

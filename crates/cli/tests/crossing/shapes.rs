@@ -22,15 +22,15 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/ag
 const REQUESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../egress/fixtures/conversations");
 
 /// A conversation.
-struct Shape {
+pub(super) struct Shape {
     /// Its name in the table.
-    name: &'static str,
+    pub name: &'static str,
     /// The model's turns.
-    turns: Vec<Value>,
+    pub turns: Vec<Value>,
     prompt: &'static str,
     session: &'static str,
     /// Lines of the scenario before its answers.
-    more: &'static str,
+    pub more: &'static str,
     answers: &'static str,
     check: &'static str,
     /// Why it drifts; empty if it replays in both directions.
@@ -68,11 +68,11 @@ impl Shape {
     }
 }
 
-fn turn(content: &[Value]) -> Value {
+pub(super) fn turn(content: &[Value]) -> Value {
     json!({"answer": {"reply": {"content": content}}})
 }
 
-fn done() -> Value {
+pub(super) fn done() -> Value {
     turn(&[json!({"text": "All done."})])
 }
 
@@ -80,7 +80,7 @@ fn call(tool: &str, input: Value) -> Value {
     json!({"tool_use": {"name": tool, "input": input}})
 }
 
-fn bash(command: &str) -> Value {
+pub(super) fn bash(command: &str) -> Value {
     call("Bash", json!({"command": command, "description": "x"}))
 }
 
@@ -92,11 +92,11 @@ fn asks(questions: &[(&str, bool)]) -> Value {
     call("AskUserQuestion", json!({"questions": questions.iter().map(question).collect::<Vec<_>>()}))
 }
 
-fn sub_agent(prompt: &str) -> Value {
+pub(super) fn sub_agent(prompt: &str) -> Value {
     call("Agent", json!({"description": "part", "prompt": prompt, "subagent_type": "general-purpose"}))
 }
 
-fn from(sender: &str, contains: Option<&str>, content: &[Value]) -> Value {
+pub(super) fn from(sender: &str, contains: Option<&str>, content: &[Value]) -> Value {
     let mut out = turn(content);
     out["when"] = json!({"sender": sender});
     if let Some(text) = contains {
@@ -247,11 +247,11 @@ const DOT: &[u8] = &[
     0x82,
 ];
 
-fn slug(name: &str) -> String {
+pub(super) fn slug(name: &str) -> String {
     name.replace([' ', ','], "-").replace(['\'', '.', '@'], "")
 }
 
-fn stage(shapes: Vec<Shape>) -> Stage {
+pub(super) fn stage(shapes: Vec<Shape>) -> Stage {
     let stage = Stage::new();
     stage.write(
         "project/skills/hello/SKILL.md",
@@ -325,7 +325,7 @@ fn keep_requests(stage: &Stage, version: &str, names: &[&'static str]) {
 }
 
 /// One of the parts of the conversations, which are tried side by side.
-fn part(number: usize) -> Vec<Shape> {
+pub(super) fn part(number: usize) -> Vec<Shape> {
     let own = shapes().into_iter().enumerate().filter(|(at, _)| at % PARTS == number);
     own.map(|(_, shape)| shape).collect()
 }

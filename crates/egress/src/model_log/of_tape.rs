@@ -5,31 +5,35 @@ use super::message::read;
 use super::remembered::Remembered;
 use super::request::{message_items, messages};
 use crate::gateway::{AGENT_ID_HEADER, SESSION_ID_HEADER};
-use crate::tape::{Followed, Normaliser, TapeBodies, TextNormaliser, without_agent_texts};
+use crate::tape::{
+    Followed, Normaliser, Normalisers, TapeBodies, TextNormaliser, suite_frame, without_agent_texts,
+};
 use belljar_contract::{
     ConversationKey, Exchange, ExchangeRequest, ModelAnswer, ModelExchange, ModelItem, ModelRequest,
-    Repeated, TapeId,
+    Repeated, SuiteNormaliser, TapeId,
 };
 use serde_json::Value;
 use std::io;
 
 /// Normalises frames so that they can be compared with the exchanges of a tape.
-pub struct FrameNormaliser(TextNormaliser);
+pub struct FrameNormaliser(TextNormaliser, Vec<SuiteNormaliser>);
 
 impl FrameNormaliser {
     #[must_use]
-    pub fn new(normalisers: &[Normaliser], exchanges: &[Exchange]) -> Self {
-        Self(TextNormaliser::new(normalisers, exchanges))
+    pub fn new(Normalisers { built_in, suite }: &Normalisers, exchanges: &[Exchange]) -> Self {
+        Self(TextNormaliser::new(built_in, exchanges), suite.clone())
     }
 
     /// The frame, normalised as the requests on the tape were; `None` if nothing changes.
     #[must_use]
     pub fn frame(&self, frame: &Value) -> Option<Value> {
         let session = frame.get("session_id").and_then(Value::as_str);
-        if !self.0.changes(frame, session) {
-            return None;
+        // Those of the suite come first, as in a request.
+        let fresh = suite_frame(&self.1, frame);
+        if !self.0.changes(fresh.as_ref().unwrap_or(frame), session) {
+            return fresh;
         }
-        let mut normalised = frame.clone();
+        let mut normalised = fresh.unwrap_or_else(|| frame.clone());
         self.0.texts(&mut normalised, session);
         // The session id is kept, because it identifies the conversation.
         if let (Some(session), Some(members)) = (session, normalised.as_object_mut()) {

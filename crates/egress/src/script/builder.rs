@@ -22,11 +22,20 @@ impl Script {
     /// A script without turns: side requests are answered, all others exceed the script at once.
     pub fn new() -> Self {
         Self {
+            schema: None,
             version: SCRIPT_VERSION,
+            note: None,
             turns: Vec::new(),
             side_requests: SideRequests::default(),
             when_exhausted: Exhausted::default(),
         }
+    }
+
+    /// Adds a remark for people.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
     }
 
     /// Appends a turn.
@@ -54,7 +63,7 @@ impl Script {
 impl Turn {
     /// A turn that accepts every request and responds at once.
     pub fn new(answer: TurnAnswer) -> Self {
-        Self { when: RequestConditions::default(), delay_ms: 0, answer }
+        Self { note: None, when: RequestConditions::default(), delay_ms: 0, answer }
     }
 
     /// A turn that replies with a message.
@@ -80,6 +89,13 @@ impl Turn {
     /// A turn that closes the connection without a response.
     pub fn hang_up() -> Self {
         Self::new(TurnAnswer::HangUp)
+    }
+
+    /// Adds a remark for people.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
     }
 
     /// Restricts the requests that this turn accepts.

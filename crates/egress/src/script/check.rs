@@ -52,7 +52,7 @@ impl Script {
     /// # Errors
     /// The faults, each with its place.
     pub fn check(&self) -> Result<(), ScriptFaults> {
-        let Self { version: _, turns, side_requests: _, when_exhausted: _ } = self;
+        let Self { schema: _, version: _, note: _, turns, side_requests: _, when_exhausted: _ } = self;
         let mut faults = Faults { found: Vec::new(), tool_ids: BTreeSet::new() };
         for (index, turn) in turns.iter().enumerate() {
             faults.turn(&format!("turns[{index}]"), turn);
@@ -73,7 +73,7 @@ impl<'script> Faults<'script> {
     }
 
     fn turn(&mut self, at: &str, turn: &'script Turn) {
-        let Turn { when: _, delay_ms, answer } = turn;
+        let Turn { note: _, when: _, delay_ms, answer } = turn;
         self.silence(format!("{at}.delay_ms"), *delay_ms);
         match answer {
             TurnAnswer::Reply(reply) => self.reply(&format!("{at}.answer.reply"), reply),
@@ -115,16 +115,8 @@ impl<'script> Faults<'script> {
             self.add(format!("{at}.status"), format!("expected 400 to 599, found {status}"));
         }
         for (name, value) in headers {
-            let at = format!("{at}.headers.{name}");
-            match HeaderName::from_bytes(name.as_bytes()) {
-                Err(_) => self.add(at, "not a valid header name"),
-                Ok(name) if SERVER_HEADERS.contains(&name.as_str()) => {
-                    self.add(at, "this header is set by the server");
-                }
-                Ok(_) if HeaderValue::from_str(value).is_err() => {
-                    self.add(at, "the value contains characters that are not allowed in a header");
-                }
-                Ok(_) => (),
+            if let Some(problem) = header_problem(name, value) {
+                self.add(format!("{at}.headers.{name}"), problem);
             }
         }
     }
@@ -133,6 +125,18 @@ impl<'script> Faults<'script> {
         if millis > LONGEST_SILENCE_MS {
             self.add(at, format!("expected at most {LONGEST_SILENCE_MS} ms, found {millis}"));
         }
+    }
+}
+
+/// Why a header cannot be sent with an error.
+pub(super) fn header_problem(name: &str, value: &str) -> Option<&'static str> {
+    match HeaderName::from_bytes(name.as_bytes()) {
+        Err(_) => Some("not a valid header name"),
+        Ok(name) if SERVER_HEADERS.contains(&name.as_str()) => Some("this header is set by the server"),
+        Ok(_) if HeaderValue::from_str(value).is_err() => {
+            Some("the value contains characters that are not allowed in a header")
+        }
+        Ok(_) => None,
     }
 }
 

@@ -70,11 +70,14 @@ mod tests {
     /// A script with every key of the format.
     fn full() -> Value {
         json!({
+            "$schema": "script.schema.json",
             "version": 1,
+            "note": "all of it",
             "side_requests": "take_turns",
             "when_exhausted": {"reply": "done"},
             "turns": [
                 {
+                    "note": "the first",
                     "when": {
                         "last_message_contains": "README",
                         "model_contains": "opus",

@@ -18,16 +18,27 @@ pub(super) const SCRIPT_VERSION: u64 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
+    /// The schema that an editor checks the file with.
+    #[serde(default, rename = "$schema", skip_serializing_if = "Option::is_none")]
+    pub(super) schema: Option<String>,
     /// Part of the type so that a script can be written and read back; checked before anything else.
     pub(super) version: u64,
-    /// The turns, in the order in which they are offered.
-    pub turns: Vec<Turn>,
+    /// A remark for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// The response to a request without tools.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub side_requests: SideRequests,
     /// The response to a request after all turns were played.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub when_exhausted: Exhausted,
+    /// The turns, in the order in which they are offered.
+    pub turns: Vec<Turn>,
+}
+
+/// What a script leaves out is not written, so that a person can read it.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What happens to a request without tools.
@@ -64,11 +75,14 @@ pub enum Exhausted {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Turn {
+    /// A remark for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Requests this turn accepts; the default accepts all.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub when: RequestConditions,
     /// Delay before the first byte, in milliseconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub delay_ms: u64,
     pub answer: TurnAnswer,
 }
@@ -92,22 +106,22 @@ pub struct ScriptReply {
     /// The content blocks, in order.
     pub content: Vec<ScriptBlock>,
     /// Why the model stopped; derived from the blocks when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub stop_reason: Option<StopReason>,
     /// Token counts to report.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub usage: ScriptUsage,
     /// Model name to report; the one of the request when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub model: Option<String>,
     /// Delay between two events of a stream, in milliseconds.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub pause_ms: u64,
     /// Longest delta of a stream, in characters; a block is one delta when absent.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub delta_chars: Option<NonZeroUsize>,
     /// Where the delivery is cut off, if it is.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub cut: Option<Cut>,
 }
 
@@ -128,7 +142,7 @@ pub enum ScriptBlock {
         /// Its arguments, a JSON object.
         input: Value,
         /// Id of the call; made from the positions of turn and block when absent.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
     },
 }
@@ -209,12 +223,12 @@ pub struct ErrorReply {
     /// HTTP status, 400 to 599.
     pub status: u16,
     /// The API's error type; derived from the status when absent.
-    #[serde(default, rename = "type")]
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Text for humans.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub message: String,
     /// Further response headers, such as `retry-after`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub headers: BTreeMap<String, String>,
 }

@@ -9,12 +9,16 @@ use super::request::MessagesRequest;
 #[serde(deny_unknown_fields, default)]
 pub struct RequestConditions {
     /// The last message that is not a system note contains this text, whether it is a prompt or a tool's result.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_message_contains: Option<String>,
     /// The requested model's name contains this text.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model_contains: Option<String>,
     /// The request carries tools, or carries none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Tools>,
     /// The request comes from the main conversation, or from a sub-agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sender: Option<Sender>,
 }
 

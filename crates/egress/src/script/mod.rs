@@ -29,6 +29,7 @@ mod log;
 mod matching;
 mod parse;
 mod player;
+mod recorded;
 mod reference;
 mod request;
 mod server;
@@ -49,6 +50,7 @@ pub use log::{
 };
 pub use matching::{RequestConditions, Sender, Tools};
 pub use parse::{LoadScriptError, MAX_FILE_BYTES, ParseScriptError};
+pub use recorded::{FromRecorded, last_message};
 pub use reference::script_reference;
 pub use server::{Playing, ScriptedModel, StartError};
 

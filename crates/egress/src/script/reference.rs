@@ -14,7 +14,8 @@ const HEAD: &str = "\
 A script answers the agent in the place of the model: no key, no tokens, the same answers each time. It is one JSON file.
 `--script FILE` plays one; `test --scripted` and `record --scripted` play the file beside each scenario, `NAME.script.json`
 for `NAME.yaml`. `belljar check FILE` reports every fault, `belljar schema script` prints the schema for an editor, and
-`belljar scenario new DIR` writes a first one.
+`belljar script new NAME` writes a first one; so does `belljar scenario new DIR`, with a scenario for it. `belljar tape to-script
+TAPE` makes one of a recording.
 
 A request of the agent takes the first turn that was not played and accepts it. The agent runs the tools that a turn calls,
 inside the sandbox, and sends their results with its next request. What a script has no turn for is an error, so that a
@@ -42,9 +43,12 @@ struct Section {
 const SECTIONS: [Section; 9] = [
     Section {
         title: "The file",
-        about: "",
+        about: "JSON has no comments: `note` is the place for a remark. An editor completes and checks the file by the schema that \
+                `$schema` names, such as one that `belljar schema script` printed into a file beside it.",
         example: r#"{
+  "$schema": "script.schema.json",
   "version": 1,
+  "note": "The user asks twice.",
   "side_requests": {"reply": "a title"},
   "when_exhausted": "error",
   "turns": [{"answer": {"reply": {"content": [{"text": "Done."}]}}}]
@@ -58,6 +62,7 @@ const SECTIONS: [Section; 9] = [
   "version": 1,
   "turns": [
     {
+      "note": "After the listing.",
       "when": {"last_message_contains": "README"},
       "delay_ms": 20,
       "answer": {"reply": {"content": [{"text": "There is a README."}]}}

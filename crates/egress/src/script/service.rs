@@ -105,7 +105,7 @@ impl Scripted {
         asked: &MessagesRequest,
         request: usize,
     ) -> Result<Response<FramedBody>, HangUp> {
-        let Turn { when: _, delay_ms, answer } = turn;
+        let Turn { note: _, when: _, delay_ms, answer } = turn;
         if delay_ms > 0 {
             tokio::time::sleep(Duration::from_millis(delay_ms)).await;
         }

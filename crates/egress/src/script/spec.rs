@@ -20,8 +20,12 @@ table! {
     /// A script: what the model answers, in order, and to which requests.
     "a script"
     pub(super) struct ScriptSpec {
+        /// The schema of this file, for editors; not read.
+        schema as "$schema": Option<OrNull<String>>,
         /// Version of the format: 1.
         version: Version,
+        /// A remark for people; not played.
+        note: Option<OrNull<String>>,
         /// The answers, in order. Each request takes the first turn that was not played and accepts it.
         turns: Many<TurnSpec>,
         /// What is answered to a request without tools, such as one for a session title: `{"reply": TEXT}` plays no turn,
@@ -36,6 +40,8 @@ table! {
     /// One answer of the model, and the requests that it is for.
     "a turn"
     pub(super) struct TurnSpec {
+        /// A remark for people; not played.
+        note: Option<OrNull<String>>,
         /// The requests that this turn accepts; all when absent.
         when: Option<ConditionsSpec>,
         /// Time before the first byte, in milliseconds; 0 when absent.

@@ -19,6 +19,7 @@ mod recorder;
 mod replay;
 mod replay_body;
 mod stream;
+mod suite;
 mod text_normaliser;
 mod wrapping;
 
@@ -33,6 +34,8 @@ pub use normaliser::{Normaliser, UnknownNormaliser};
 pub use private::{Private, has_word};
 pub use recorder::{KeepExchanges, Recorder, Taped};
 pub use replay::{Matching, OnDrift, Pace, Replay, ReplayReport, ReplaySetup, TapeBodies, Unconsumed};
+pub(crate) use suite::frame as suite_frame;
+pub use suite::{Normalisers, SuiteChanges};
 pub(crate) use text_normaliser::{TextNormaliser, without_agent_texts};
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@
 
 use super::agent_texts;
 use super::private::Private;
+use super::suite::{self, Changed, Normalisers};
 use crate::gateway::BILLING_PREFIX;
 use belljar_contract::{Digest, ExchangeDelivery, TapeId, canonical_json};
 use regex::{Captures, Regex};
@@ -227,11 +228,13 @@ pub(super) struct Canonical {
     pub delivery: ExchangeDelivery,
     /// Ids that were replaced, by normaliser and number. Another run has other ids.
     pub ids: BTreeMap<(Normaliser, usize), String>,
+    /// What the normalisers of the suite changed.
+    pub suite: Changed,
 }
 
 impl Canonical {
     /// Normalises a body. A body that is not a JSON object is compared unchanged.
-    pub fn of(bytes: &[u8], normalisers: &[Normaliser]) -> Self {
+    pub fn of(bytes: &[u8], Normalisers { built_in: normalisers, suite }: &Normalisers) -> Self {
         let Ok(Value::Object(body)) = serde_json::from_slice(bytes) else {
             let value = Value::from(String::from_utf8_lossy(bytes));
             return Self {
@@ -242,12 +245,14 @@ impl Canonical {
                 first_message: Digest::of(canonical_json(&Value::Null).as_bytes()),
                 delivery: ExchangeDelivery::Whole,
                 ids: BTreeMap::new(),
+                suite: Ok(Vec::new()),
             };
         };
         let streams = body.get("stream").and_then(Value::as_bool) == Some(true);
         let delivery = if streams { ExchangeDelivery::Stream } else { ExchangeDelivery::Whole };
         let mut texts = Texts { session: session(&body), ..Texts::default() };
         let mut value = Value::Object(body);
+        let suite = suite::request(suite, &mut value);
         for normaliser in normalisers {
             shape(*normaliser, &mut value);
         }
@@ -263,7 +268,7 @@ impl Canonical {
         let first_message = Digest::of(canonical_json(first).as_bytes());
         let kept = canonical_json(&value).into_bytes();
         let digest = Digest::of(&kept);
-        Self { value, readable, kept, digest, first_message, delivery, ids: texts.ids }
+        Self { value, readable, kept, digest, first_message, delivery, ids: texts.ids, suite }
     }
 
     /// The replaced ids, in the format of a tape.

@@ -1,8 +1,9 @@
 //! Records exchanges in the order of their requests.
 
-use super::normaliser::{Canonical, Normaliser};
+use super::normaliser::Canonical;
 use super::private::has_word;
 use super::stream::{self, Changed};
+use super::suite::{Normalisers, SuiteChanges};
 use super::{Scrub, is_taped};
 use crate::gateway::{
     AGENT_ID_HEADER, AnswerEnd, BETA_HEADER, GatewayRequest, Observe, ObserveAnswer, RATE_LIMIT_PREFIX,
@@ -54,6 +55,8 @@ pub struct Taped {
     pub exchanges: u64,
     /// Data of the user and the machine that was found in requests.
     pub leaks: TapeLeaks,
+    /// What each normaliser of the suite changed.
+    pub suite: Vec<SuiteChanges>,
 }
 
 /// Observes exchanges and records them with secrets redacted.
@@ -64,7 +67,7 @@ pub struct Recorder {
 
 struct RecorderInner {
     scrub: Scrub,
-    normalisers: Vec<Normaliser>,
+    normalisers: Normalisers,
     /// Words that belong to the user or the machine, with their kinds.
     sought: BTreeMap<String, &'static str>,
     state: Mutex<RecorderState>,
@@ -80,6 +83,7 @@ struct RecorderState {
     /// Sub-agents by the ids of this run.
     agents: BTreeMap<String, (u32, Digest)>,
     leaks: BTreeSet<TapeLeak>,
+    suite: Vec<SuiteChanges>,
     failure: Option<String>,
 }
 
@@ -88,7 +92,7 @@ impl Recorder {
     pub fn new(
         keep: Box<dyn KeepExchanges>,
         scrub: Scrub,
-        normalisers: Vec<Normaliser>,
+        normalisers: Normalisers,
         sought: BTreeMap<String, &'static str>,
     ) -> Self {
         let state = RecorderState {
@@ -99,6 +103,7 @@ impl Recorder {
             waiting: BTreeMap::new(),
             agents: BTreeMap::new(),
             leaks: BTreeSet::new(),
+            suite: vec![SuiteChanges::default(); normalisers.suite.len()],
             failure: None,
         };
         Self { shared: Arc::new(RecorderInner { scrub, normalisers, sought, state: Mutex::new(state) }) }
@@ -118,6 +123,7 @@ impl Recorder {
                     sought: self.shared.sought.values().map(|kind| (*kind).to_owned()).collect(),
                     found: std::mem::take(&mut state.leaks),
                 },
+                suite: std::mem::take(&mut state.suite),
             }),
             None => Err("an exchange is incomplete".to_owned()),
         }
@@ -193,6 +199,15 @@ impl Observe for Recorder {
             Some(id) => state.agent(id, &canonical),
             None => ConversationKey::Main,
         };
+        match &canonical.suite {
+            Ok(changed) => {
+                state.suite.iter_mut().zip(changed).for_each(|(suite, values)| suite.add(values.clone()));
+            }
+            Err(why) => {
+                let why = format!("exchange {}: {why}", state.asked);
+                state.fail(why);
+            }
+        }
         let kept = state.keep.request(&canonical.kept).map_err(|why| state.fail(why));
         let request = ExchangeRequest {
             method: asked.method.to_string(),

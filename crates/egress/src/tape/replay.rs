@@ -12,6 +12,7 @@ use super::drift::{self, Drift, DriftKind};
 use super::normaliser::{Canonical, Normaliser, read_kept};
 use super::owned::OwnedParts;
 use super::replay_body::{self, Wanted};
+use super::suite::{Normalisers, SuiteChanges};
 use super::{Scrub, is_taped};
 use crate::gateway::{
     AGENT_ID_HEADER, AnswerBody, AnswerFuture, GatewayRequest, HangUp, Responder, Retry, document_answer,
@@ -87,7 +88,7 @@ pub struct ReplaySetup {
     pub exchanges: Vec<Exchange>,
     pub bodies: Arc<dyn TapeBodies>,
     /// The normalisers of the tape.
-    pub normalisers: Vec<Normaliser>,
+    pub normalisers: Normalisers,
     /// Redacts this run's secrets, as those of the recorded run were.
     pub scrub: Scrub,
     pub matching: Matching,
@@ -110,6 +111,9 @@ pub struct ReplayReport {
     pub agent: AgentDifferences,
     /// How many of these repeated an earlier request.
     pub repeated: u64,
+    /// What each normaliser of the suite changed.
+    #[serde(skip)]
+    pub suite: Vec<SuiteChanges>,
     /// Requests that are not on the tape.
     pub drifts: Vec<Drift>,
     /// How many further drifts there were.
@@ -166,7 +170,9 @@ enum Decision {
 
 impl Replay {
     pub fn new(setup: ReplaySetup) -> Self {
-        let report = ReplayReport { exchanges: setup.exchanges.len() as u64, ..ReplayReport::default() };
+        let suite = vec![SuiteChanges::default(); setup.normalisers.suite.len()];
+        let exchanges = setup.exchanges.len() as u64;
+        let report = ReplayReport { exchanges, suite, ..ReplayReport::default() };
         let state = ReplayState { report, ..ReplayState::default() };
         let parts = setup.exchanges.iter().map(|_| OnceLock::new()).collect();
         Self { shared: Arc::new(ReplayInner { setup, parts, state: Mutex::new(state) }) }
@@ -250,6 +256,10 @@ impl ReplayInner {
         let mut state = self.state();
         let request = state.requests;
         state.requests += 1;
+        // A request that would lose too much was not changed, and drifts.
+        for (suite, values) in state.report.suite.iter_mut().zip(canonical.suite.iter().flatten()) {
+            suite.add(values.clone());
+        }
         if let Some(why) = &state.refusal {
             return Decision::Refused(why.clone());
         }
@@ -410,10 +420,12 @@ impl ReplayInner {
             };
         };
         let (kind, covered_by, differences, more) = match self.setup.matching {
-            Matching::Whole => {
-                drift::describe(recorded, (&present.value, &present.readable), &self.setup.normalisers)
-            }
-            Matching::UserSide => crossing::describe(recorded, present, &self.setup.normalisers),
+            Matching::Whole => drift::describe(
+                recorded,
+                (&present.value, &present.readable),
+                &self.setup.normalisers.built_in,
+            ),
+            Matching::UserSide => crossing::describe(recorded, present, &self.setup.normalisers.built_in),
         };
         let nearest = Some(self.setup.exchanges[*at].seq);
         let covered_by = covered_by.into_iter().map(str::to_owned).collect();

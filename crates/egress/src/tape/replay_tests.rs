@@ -96,7 +96,8 @@ fn nothing_secret() -> Scrub {
 /// Records these requests with these responses.
 async fn record(exchanges: &[(Option<&str>, Value, u16, &'static str, &str)], scrub: Scrub) -> Memory {
     let memory = Memory::default();
-    let recorder = Recorder::new(Box::new(memory.clone()), scrub, Normaliser::defaults(), BTreeMap::new());
+    let recorder =
+        Recorder::new(Box::new(memory.clone()), scrub, Normaliser::defaults().into(), BTreeMap::new());
     let answers = exchanges.iter().map(|(_, _, status, kind, text)| (*status, *kind, (*text).to_owned()));
     let says = Arc::new(Says(Mutex::new(answers.collect())));
     let observed = Observed::new(says, Arc::new(recorder.clone()) as Arc<dyn Observe>);
@@ -115,7 +116,7 @@ fn replay_by(memory: &Memory, matching: Matching, on_drift: OnDrift) -> Replay {
     Replay::new(ReplaySetup {
         exchanges: memory.0.lock().unwrap().0.clone(),
         bodies: Arc::new(memory.clone()),
-        normalisers: Normaliser::defaults(),
+        normalisers: Normaliser::defaults().into(),
         scrub: nothing_secret(),
         matching,
         on_drift,
@@ -277,7 +278,7 @@ async fn secrets_are_redacted_in_requests_and_responses() {
     let replay = Replay::new(ReplaySetup {
         exchanges,
         bodies: Arc::new(memory.clone()),
-        normalisers: Normaliser::defaults(),
+        normalisers: Normaliser::defaults().into(),
         scrub: scrub("hush2"),
         matching: Matching::Whole,
         on_drift: OnDrift::Fail,

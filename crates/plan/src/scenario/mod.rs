@@ -12,6 +12,7 @@ mod json_schema;
 mod lint;
 mod marketplace;
 mod mcp_config;
+mod normalisers;
 mod scenario_file;
 mod scenario_spec;
 mod session_file;

@@ -1,6 +1,7 @@
 //! A session: read, checked, typed.
 
 use super::document::{Document, DocumentError, DocumentText};
+use super::normalisers::normalisers;
 use super::session_spec::{
     AgentEnvSpec, DebugSpec, FolderSpec, McpChoiceSpec, PluginsSpec, ProjectSpec, SessionEgressSpec,
     SessionSpec, SkillsSpec, StalenessSpec, WebFetchSpec,
@@ -10,7 +11,7 @@ use super::words::{
 };
 use crate::manifest::{PathText, Positive};
 use belljar_contract::decode::{At, Decode, Fault, Faults, Place};
-use belljar_contract::{AgentRelease, Diagnostic, HostName, HostPattern, PermissionMode};
+use belljar_contract::{AgentRelease, Diagnostic, HostName, HostPattern, PermissionMode, SuiteNormaliser};
 
 /// A session. Paths are as written, relative to the session's file.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +44,8 @@ pub struct Session {
     pub extra_allow: Vec<HostPattern>,
     /// Hosts that the agent may fetch from without asking.
     pub approved_domains: Vec<HostName>,
+    /// What tapes are compared without.
+    pub normalise: Vec<SuiteNormaliser>,
     /// Variables of the agent.
     pub agent_env: AgentVariables,
 }
@@ -125,6 +128,7 @@ impl Default for Session {
             mcp: McpChoice::default(),
             extra_allow: Vec::new(),
             approved_domains: Vec::new(),
+            normalise: Vec::new(),
             agent_env: AgentVariables::default(),
         }
     }
@@ -178,6 +182,7 @@ fn session(spec: SessionSpec, faults: &mut Faults<'_>) -> Session {
         mcp,
         egress,
         web_fetch,
+        normalise,
         staleness,
         debug,
         agent_env,
@@ -219,6 +224,7 @@ fn session(spec: SessionSpec, faults: &mut Faults<'_>) -> Session {
             let WebFetchSpec { approved_domains } = at.value;
             approved_domains.into_iter().map(|at| at.value.0).collect()
         }),
+        normalise: normalisers(normalise, faults),
         agent_env: agent_env.map_or(defaults.agent_env, |at| variables(at.value)),
     }
 }

@@ -4,7 +4,7 @@ use super::hosts::{WrittenHost, WrittenHostName};
 use super::words::{
     CompactWindow, Effort, FolderMode, PermissionParity, PluginReference, ThinkingDisplay, ToolSearch,
 };
-use crate::manifest::{Line, PathText, Positive, Word};
+use crate::manifest::{Line, PathText, Positive, Text, Word};
 use belljar_contract::decode::{At, Decode, Fault, Faults, Kind, Node, Scalar, shown, table};
 use belljar_contract::{AgentRelease, PermissionMode};
 use serde_json::{Value, json};
@@ -50,6 +50,8 @@ table! {
         egress: Option<At<SessionEgressSpec>>,
         /// Hosts that the agent may fetch from without asking.
         web_fetch: Option<At<WebFetchSpec>>,
+        /// Values that differ from run to run and say nothing; tapes are compared without them.
+        normalise: Vec<At<NormaliserSpec>>,
         /// What counts as a change of a skill. Taken with a warning.
         staleness: Option<At<StalenessSpec>>,
         /// Settings that the emulated platform does not have.
@@ -150,6 +152,19 @@ table! {
     pub struct StalenessSpec {
         /// Files whose change does not count. Taken with a warning: it has no effect.
         hash_ignore: Vec<At<Line>>,
+    }
+}
+
+table! {
+    /// A value that differs from run to run and says nothing.
+    "a normaliser"
+    pub struct NormaliserSpec {
+        /// Its name: 1 to 40 of `a` to `z`, `0` to `9` and `-`.
+        name: At<Line>,
+        /// A regular expression for the value; with a group, only what the group matches.
+        pattern: At<Text>,
+        /// Why the value says nothing; shown with each verdict.
+        reason: At<Line>,
     }
 }
 

@@ -89,6 +89,8 @@ pub fn agent_under_test(
         mcp: _,
         extra_allow,
         approved_domains,
+        // Tapes are compared without them; the agent is not asked for anything.
+        normalise: _,
         agent_env: _,
     } = session;
     let Staged { read_only, skills, plugins, mcp, backend, image, home, cost, variables } = staged;

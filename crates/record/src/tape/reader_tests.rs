@@ -21,6 +21,7 @@ fn head(exchanges: u64) -> TapeHead {
             keys: BTreeMap::new(),
             session: None,
             servers: None,
+            normalise: Vec::new(),
             skills: BTreeMap::new(),
             plugins: BTreeMap::new(),
             untracked: TapeUntracked::LeftOut,

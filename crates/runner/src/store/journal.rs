@@ -10,7 +10,7 @@ use belljar_contract::{
     Metrics, ModelUsage, MountSource, Plan, RUN_FORMAT, RunHead, RunId, RunName, RunStatus, RunVerb,
 };
 use belljar_egress::model_log::ModelLog;
-use belljar_egress::tape::{Normaliser, Recorder};
+use belljar_egress::tape::{Normalisers, Recorder};
 use belljar_record::tape::{ExchangeLog, TapeLimits, TapeWriteError};
 use belljar_record::{AgentStderr, FrameLog, Redact, RunStore, RunWriter, WriteError, redact_value};
 use serde_json::json;
@@ -171,7 +171,7 @@ impl Journal {
     /// Records the exchanges with the model in the run's directory.
     pub fn recorder(
         &self,
-        normalisers: Vec<Normaliser>,
+        normalisers: Normalisers,
         sought: BTreeMap<String, &'static str>,
     ) -> Result<Recorder, JournalError> {
         let log = ExchangeLog::create(self.writer.directory().child("tape"), TapeLimits::default())?;

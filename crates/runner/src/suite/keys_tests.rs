@@ -44,7 +44,7 @@ const SCENARIO_KEYS: [(&str, Does); 15] = [
     ("allow_host_writes", Warn("allow_host_writes: true", "`allow_host_writes` has no effect")),
 ];
 
-const SESSION_KEYS: [(&str, Does); 45] = [
+const SESSION_KEYS: [(&str, Does); 49] = [
     ("model", Change("", "model: claude-opus-4-8")),
     ("effort", Change("", "effort: high")),
     ("extended_thinking", Change("", "extended_thinking: false")),
@@ -89,6 +89,25 @@ const SESSION_KEYS: [(&str, Does); 45] = [
     ("egress.unrestricted", Refuse("egress: {unrestricted: true}", "`unrestricted`")),
     ("web_fetch", Members),
     ("web_fetch.approved_domains", Change("", "web_fetch: {approved_domains: [one.example]}")),
+    ("normalise", Members),
+    (
+        "normalise[].name",
+        Change(
+            "normalise: [{name: one, pattern: 'zq[0-9]', reason: a counter}]",
+            "normalise: [{name: two, pattern: 'zq[0-9]', reason: a counter}]",
+        ),
+    ),
+    (
+        "normalise[].pattern",
+        Refuse("normalise: [{name: one, pattern: '.*', reason: a counter}]", "matches the empty text"),
+    ),
+    (
+        "normalise[].reason",
+        Change(
+            "normalise: [{name: one, pattern: 'zq[0-9]', reason: a counter}]",
+            "normalise: [{name: one, pattern: 'zq[0-9]', reason: a clock}]",
+        ),
+    ),
     ("staleness", Members),
     ("staleness.hash_ignore", Warn("staleness: {hash_ignore: ['*.md']}", "`hash_ignore` has no effect")),
     ("debug", Members),
@@ -182,7 +201,7 @@ impl World {
         list(stage.path(), &mut files);
         let plan = serde_json::to_string(&planned.compiled.plan).unwrap();
         let text = format!(
-            "{}\n{}\n{plan}\n{:?}\n{files:?} {:?} {:?} {:?}\n{}\n{:?}",
+            "{}\n{}\n{plan}\n{:?}\n{files:?} {:?} {:?} {:?}\n{}\n{:?}\n{:?}",
             trial.scenario.name,
             trial.scenario.prompt,
             trial.arguments(&planned, None, conversation).unwrap(),
@@ -191,6 +210,7 @@ impl World {
             stage.lasting,
             answers(&trial),
             trial.checks.judge(&nothing(trial.scenario.lane)),
+            trial.session.normalise,
         );
         // The stage has another name in each run, and with it the instance.
         let instance = &planned.compiled.plan.instance;

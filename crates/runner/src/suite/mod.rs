@@ -77,7 +77,10 @@ pub use rehearsal::{Rehearsal, RehearsalError, RehearsalRequest, Rehearsed, Rehe
 #[cfg(test)]
 pub(crate) use requests::tests::environment as test_environment;
 pub use requests::{Consent, HostsFrom, TrialUse};
-pub use scaffold::{FromRunError, Overwrite, Scaffold, ScaffoldError, scaffold_from_run, scaffold_new};
+pub(crate) use scaffold::script_text;
+pub use scaffold::{
+    FromRunError, Overwrite, Scaffold, ScaffoldError, scaffold_from_run, scaffold_new, scaffold_script,
+};
 pub(crate) use schedule::at_once;
 pub use schedule::{
     EndSignals, Job, SuiteEnd, SuiteError, SuiteNews, SuiteRequest, WorkerOutcome, end_with_input, run_suite,

@@ -1,7 +1,8 @@
 //! The answers on a tape, for questions that the scenario's own rules leave open when it is replayed.
 
+use super::origin::RECORDED;
 use belljar_session::decider::{Decider, Decision};
-use belljar_session::{Answer, By, Question};
+use belljar_session::{Answer, Question};
 use std::cell::RefCell;
 
 /// Gives each recorded answer once, to the question that it was given to.
@@ -11,10 +12,7 @@ pub(crate) struct RecordedAnswers(RefCell<Vec<(Question, Answer)>>);
 impl RecordedAnswers {
     /// Answers of the scenario are left out: its present rules and settings decide those again.
     pub(super) fn new(mut decided: Vec<(Question, Answer)>) -> Self {
-        decided.retain(|(_, answer)| match answer.by {
-            By::Scenario | By::Parity | By::Belljar => false,
-            By::Policy | By::CommandLine | By::First | By::External | By::Model | By::Person => true,
-        });
+        decided.retain(|(_, answer)| !answer.by.is_decided_again());
         Self(RefCell::new(decided))
     }
 }
@@ -23,7 +21,11 @@ impl Decider for RecordedAnswers {
     fn decide(&self, question: &Question) -> Decision {
         let mut left = self.0.borrow_mut();
         match left.iter().position(|(asked, _)| is_same(asked, question)) {
-            Some(at) => Decision::Answered(left.remove(at).1),
+            Some(at) => {
+                let mut answer = left.remove(at).1;
+                answer.reason.insert_str(0, RECORDED);
+                Decision::Answered(answer)
+            }
             None => Decision::NoOpinion { note: None },
         }
     }

@@ -10,7 +10,7 @@ use super::{Bodies, Changed, ChangedCause, Tape, normalisers};
 use crate::suite::Trial;
 use belljar_contract::{
     Evidence, Frame, FrameClaim, FrameSeen, Lane, ModelEvidence, ModelExchange, ServedBlock, claim_of_agent,
-    claim_of_belljar, session_of,
+    claim_of_belljar, session_of, with_causes,
 };
 use belljar_egress::model_log::{FrameNormaliser, exchanges_of_tape};
 use belljar_session::{Answer, Question};
@@ -67,7 +67,7 @@ pub(super) fn model_evidence(tape: &Arc<Tape>, lines: &[Line]) -> ModelEvidence 
 }
 
 fn compared(tape: &Arc<Tape>, lines: &[Line]) -> Result<(Vec<FrameSeen>, Vec<ModelExchange>), String> {
-    let normalisers = normalisers(tape).map_err(|error| error.to_string())?;
+    let normalisers = normalisers(tape).map_err(|error| with_causes(&error))?;
     let normaliser = FrameNormaliser::new(&normalisers, &tape.exchanges);
     let frames: Vec<FrameSeen> =
         lines.iter().zip(1..).filter_map(|(line, number)| claimed(line, number, &normaliser)).collect();

@@ -50,6 +50,8 @@ pub enum ChangedCause {
     Scenario,
     Session,
     Servers,
+    /// A normaliser that the session declares.
+    Normaliser,
     Skill,
     Plugin,
     /// An upload, a directory or a project of the session.
@@ -75,6 +77,7 @@ impl Changed {
             ChangedCause::Scenario
             | ChangedCause::Session
             | ChangedCause::Servers
+            | ChangedCause::Normaliser
             | ChangedCause::Skill
             | ChangedCause::Plugin
             | ChangedCause::Input

@@ -8,10 +8,10 @@ use super::trees::content;
 use super::{Normaliser, TapeWriteError};
 use crate::suite::{Trial, Tried, Untracked};
 use belljar_contract::{
-    AbsPath, Digest, Event, Observation, Run, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead, TapeScenario,
-    TapeUntracked,
+    AbsPath, Digest, Event, Observation, Run, SuiteNormaliser, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeHead,
+    TapeNormaliser, TapeScenario, TapeUntracked,
 };
-use belljar_egress::tape::Taped;
+use belljar_egress::tape::{SuiteChanges, Taped};
 use belljar_record::tape::{Listed, TapeDraft};
 use std::collections::BTreeMap;
 use std::io;
@@ -52,12 +52,13 @@ pub fn make(
     normalisers: &[Normaliser],
     target: &AbsPath,
 ) -> Result<AbsPath, MakeError> {
-    let Taped { exchanges, leaks } = match &tried.report.taped {
+    let Taped { exchanges, leaks, suite } = match &tried.report.taped {
         Some(Ok(taped)) => taped.clone(),
         Some(Err(why)) => return Err(MakeError::Exchanges { why: why.clone() }),
         None => return Err(MakeError::Exchanges { why: "the run had no model".to_owned() }),
     };
-    let scenario = scenario(trial, &tried.facts, target)?;
+    let mut scenario = scenario(trial, &tried.facts, target)?;
+    scenario.normalise = suite_normalisers(&trial.session.normalise, &suite);
     let program = tried.facts.program.as_ref();
     let digest =
         program.map(|path| content(path.as_path()).map_err(|cause| read(path, cause))).transpose()?;
@@ -93,6 +94,16 @@ pub fn make(
     Ok(draft.finish(head)?)
 }
 
+/// The normalisers of a suite with what they changed.
+pub(super) fn suite_normalisers(of: &[SuiteNormaliser], changes: &[SuiteChanges]) -> Vec<TapeNormaliser> {
+    let one = |(one, changes): (&SuiteNormaliser, &SuiteChanges)| TapeNormaliser {
+        values: changes.values.len() as u64,
+        requests: changes.requests,
+        ..one.kept().clone()
+    };
+    of.iter().zip(changes).map(one).collect()
+}
+
 fn read(path: &AbsPath, cause: io::Error) -> MakeError {
     MakeError::Read { path: path.clone(), cause }
 }
@@ -100,7 +111,7 @@ fn read(path: &AbsPath, cause: io::Error) -> MakeError {
 fn scenario(trial: &Trial, facts: &TapeFacts, target: &AbsPath) -> Result<TapeScenario, MakeError> {
     let file = trial.file.as_ref().ok_or(MakeError::NoFile)?;
     let directory = target.parent().unwrap_or_else(|| target.clone());
-    let ScenarioFiles { text, keys, session, servers } = ScenarioFiles::of(trial);
+    let ScenarioFiles { text, keys, session, servers, normalise: _ } = ScenarioFiles::of(trial);
     Ok(TapeScenario {
         name: trial.scenario.name.clone(),
         file: relative_path(&directory, file),
@@ -108,6 +119,7 @@ fn scenario(trial: &Trial, facts: &TapeFacts, target: &AbsPath) -> Result<TapeSc
         keys,
         session,
         servers,
+        normalise: Vec::new(),
         skills: facts.skills.clone(),
         plugins: facts.plugins.clone(),
         untracked: match trial.untracked {

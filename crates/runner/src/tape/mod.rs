@@ -17,6 +17,7 @@ mod har;
 mod inputs;
 mod make;
 mod mutate;
+mod origin;
 mod privacy;
 pub mod protocol;
 mod record;
@@ -27,13 +28,14 @@ mod scenario_files;
 mod scrub;
 mod show;
 mod staleness;
+mod to_script;
 mod trees;
 mod values;
 
 pub(crate) use answers::RecordedAnswers;
 pub use belljar_egress::tape::{
-    AgentDifferences, Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, Private, ReplayReport,
-    ToolCall, UnknownNormaliser,
+    AgentDifferences, Difference, Drift, DriftKind, Normaliser, Normalisers, OnDrift, Pace, Private,
+    ReplayReport, ToolCall, UnknownNormaliser,
 };
 pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
 pub use belljar_verdict::StaleRule;
@@ -48,6 +50,7 @@ pub use find::{FindError, find_tapes, finds_its_scenario, scenario_of, sharing_a
 pub use har::har;
 pub use make::{MakeError, agent_version, make};
 pub use mutate::{Mutation, Mutations, NotCheckable, mutate};
+pub use origin::{Given, Origins};
 pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
 pub use record::{Failing, Kept, Recorded};
@@ -58,11 +61,15 @@ pub use scrub::{ScrubError, replaceable, scrub};
 pub use show::{ExchangeView, exchange_views};
 pub(crate) use staleness::changed_besides_checks;
 pub use staleness::{Compared, as_recorded, stale};
+pub use to_script::{ScriptOfTape, to_script};
 pub(crate) use trees::{lone_file, tree};
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
 
-use belljar_contract::{AbsPath, AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, with_causes};
+use belljar_contract::{
+    AbsPath, AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, SuiteNormaliser,
+    SuiteNormaliserError, TapeNormaliser, with_causes,
+};
 use belljar_egress::gateway::Responder;
 use belljar_egress::tape::{KeepExchanges, Matching, Replay, ReplaySetup, Scrub, TapeBodies};
 use belljar_record::Redact;
@@ -77,14 +84,14 @@ use std::sync::Arc;
 pub enum Taping {
     Off,
     /// They are recorded, and compared after these normalisers.
-    On(Vec<Normaliser>),
+    On(Normalisers),
 }
 
 /// A tape that answers in place of the model.
 #[derive(Debug, Clone)]
 pub struct ReplayModel {
     tape: Arc<Tape>,
-    normalisers: Vec<Normaliser>,
+    normalisers: Normalisers,
     /// What to do with a request that the tape does not have.
     pub on_drift: OnDrift,
     pace: Pace,
@@ -105,13 +112,13 @@ impl ReplayModel {
     /// A model that answers from this tape.
     ///
     /// # Errors
-    /// If the tape was made with an unknown normaliser.
+    /// If the tape was made with an unknown normaliser, or one that matches too much.
     pub fn new(
         tape: Arc<Tape>,
         on_drift: OnDrift,
         pace: Pace,
         across: AcrossVersions,
-    ) -> Result<Self, UnknownNormaliser> {
+    ) -> Result<Self, TapeNormaliserError> {
         let normalisers = normalisers(&tape)?;
         Ok(Self { tape, normalisers, on_drift, pace, across, matching: Matching::Whole })
     }
@@ -159,13 +166,33 @@ impl ReplayModel {
     }
 }
 
+/// Why the normalisers of a tape cannot be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum TapeNormaliserError {
+    #[error(transparent)]
+    Unknown(#[from] UnknownNormaliser),
+    #[error("the tape has a normaliser `{name}` of its suite that cannot be used")]
+    Suite {
+        name: String,
+        #[source]
+        cause: SuiteNormaliserError,
+    },
+}
+
 /// The normalisers that a tape was made with.
-fn normalisers(tape: &Tape) -> Result<Vec<Normaliser>, UnknownNormaliser> {
+fn normalisers(tape: &Tape) -> Result<Normalisers, TapeNormaliserError> {
     let exact = |name: &String| {
         let found = Normaliser::parse(name)?;
         if found.name() == name { Ok(found) } else { Err(UnknownNormaliser(name.clone())) }
     };
-    tape.head.normalisers.iter().map(exact).collect()
+    let suite = |kept: &TapeNormaliser| {
+        SuiteNormaliser::recorded(kept)
+            .map_err(|cause| TapeNormaliserError::Suite { name: kept.name.clone(), cause })
+    };
+    Ok(Normalisers {
+        built_in: tape.head.normalisers.iter().map(exact).collect::<Result<_, _>>()?,
+        suite: tape.head.scenario.normalise.iter().map(suite).collect::<Result<_, _>>()?,
+    })
 }
 
 struct Bodies<T>(T);

@@ -1,8 +1,8 @@
 //! Decides what becomes of a run that was to be recorded.
 
-use super::make::{MakeError, make};
+use super::make::{MakeError, make, suite_normalisers};
 use crate::suite::{Trial, Tried};
-use belljar_contract::{AbsPath, Conclusion, ExitCode, ScenarioResult, with_causes};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, ScenarioResult, TapeNormaliser, with_causes};
 use belljar_egress::tape::{Normaliser, Taped};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,6 +23,8 @@ pub struct Recorded {
     /// How many answers each decider gave.
     pub answered_by: BTreeMap<String, u64>,
     pub taped: Taped,
+    /// The normalisers of the suite, with what they changed.
+    pub normalise: Vec<TapeNormaliser>,
 }
 
 /// What became of a run that was to be recorded. The run itself is kept in any case.
@@ -66,7 +68,8 @@ impl Recorded {
         };
         let answered_by = tried.answered_by();
         let taped = tried.report.taped.and_then(Result::ok).unwrap_or_default();
-        Self { result, conclusion, kept, answered_by, taped }
+        let normalise = suite_normalisers(&trial.session.normalise, &taped.suite);
+        Self { result, conclusion, kept, answered_by, taped, normalise }
     }
 
     /// The tape, if there is one.
@@ -98,6 +101,7 @@ impl Recorded {
                 row["answered_by"] = json!(self.answered_by);
                 row["exchanges"] = json!(self.taped.exchanges);
                 row["leaks"] = json!(self.taped.leaks);
+                row["normalisers"] = json!(self.normalise);
             }
             Kept::NotWanted => {}
             Kept::NotPossible { why, run } => {

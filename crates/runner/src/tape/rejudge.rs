@@ -6,10 +6,10 @@ use super::consistency::{misattributed_unless, wrongly_answered};
 use super::protocol::{self, ReadAgain};
 use super::replay::{ReplayError, Scenarios, open_cassette, sentences};
 use super::staleness::strictly;
-use super::{AcrossVersions, Changed, Mutations, mutate};
+use super::{AcrossVersions, Changed, Mutations, Origins, mutate};
 use crate::environment::HostEnvironment;
 use crate::suite::{EndSignals, SuiteEnd, SuiteError, Trial, at_once, load_scenario_alone};
-use belljar_contract::{AbsPath, ExitCode, Wishes};
+use belljar_contract::{AbsPath, ExitCode, Observation, TapeNormaliser, Wishes};
 use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
 use serde_json::{Value, json};
 use std::num::NonZero;
@@ -47,6 +47,10 @@ pub struct Rejudged {
     pub mutations: Option<Mutations>,
     /// The files that changed since the tape was recorded.
     pub changed: Vec<Changed>,
+    /// The normalisers of the suite, with what they changed when the tape was recorded.
+    pub normalise: Vec<TapeNormaliser>,
+    /// Who answered and judged.
+    pub origins: Origins,
     asked: Mutate,
     path: AbsPath,
 }
@@ -61,13 +65,13 @@ pub fn rejudge(
     scenarios: &Scenarios,
     how: Rejudging<'_>,
 ) -> Result<Rejudged, ReplayError> {
-    let (trial, mut found, cassette, changed) = if path.as_path().is_file() {
+    let (trial, mut found, cassette, changed, normalise) = if path.as_path().is_file() {
         let cassette = open_cassette(path, environment)?;
         let trial = Arc::new(cassette::scenario(&cassette, (path, &environment.shown(path)))?);
         let found = cassette::replay(&cassette, &trial).map_err(ReplayError::CassetteProtocol)?;
         let mut changed = cassette_source::changed(&cassette, (path, &trial), environment);
         changed.extend((how.across == AcrossVersions::Strict).then(cassette_source::without_digests));
-        (trial, found, Some(cassette.format), changed)
+        (trial, found, Some(cassette.format), changed, Vec::new())
     } else {
         // The files that the scenario names are not needed to judge it.
         let load = |file: &AbsPath| Ok::<_, ReplayError>(load_scenario_alone(environment, file)?);
@@ -87,14 +91,18 @@ pub fn rejudge(
             let more = more.into_iter().filter(|one| !changed.contains(one)).collect::<Vec<_>>();
             changed.extend(more);
         }
-        (trial, found, None, changed)
+        (trial, found, None, changed, tape.head.scenario.normalise.clone())
     };
     judge_stale(&mut found.judgement, sentences(&changed, how.across), how.stale);
     if found.mismatch.is_some() {
         judge_drifted(&mut found.judgement, DriftedRun::WentOn);
     }
     let asked = how.mutate;
-    let mut out = Rejudged { trial, found, cassette, mutations: None, changed, asked, path: path.clone() };
+    let seen: Vec<&Observation> = found.evidence.seen.iter().map(|seen| &seen.what).collect();
+    let origins = Origins::of_tape(&seen, &found.evidence.claims);
+    let path = path.clone();
+    let mut out =
+        Rejudged { trial, found, cassette, mutations: None, changed, normalise, origins, asked, path };
     // If a check fails already, an unnoticed change proves nothing.
     if asked == Mutate::Yes && out.exit() == ExitCode::Passed {
         out.mutations = Some(mutate(&out.found.evidence, &out.trial.checks));
@@ -116,7 +124,7 @@ impl Rejudged {
 
     #[must_use]
     pub fn json(&self) -> Value {
-        let Self { trial, found, cassette, mutations, changed, asked, path } = self;
+        let Self { trial, found, cassette, mutations, changed, normalise, origins, asked, path } = self;
         let mut value = json!({
             "tape": path,
             "scenario": trial.scenario.name,
@@ -128,6 +136,10 @@ impl Rejudged {
             "observations": found.observations,
             "mismatch": found.mismatch,
             "changed": changed,
+            "normalisers": normalise,
+            "decisions": origins.decisions,
+            "answered_by": origins.answered_by,
+            "judged_by": origins.judged_by,
         });
         if *asked == Mutate::Yes {
             value["mutations"] = json!(mutations);

@@ -1,23 +1,25 @@
 //! Replaying tapes with the real agent in the sandbox.
 
 use super::cassette::Cassette;
+use super::make::suite_normalisers;
 use super::protocol::ProtocolError;
 use super::rejudge::Rejudging;
 use super::scenario_files::ScenarioFiles;
 use super::staleness::{Compared, PresentFiles};
 use super::{
-    AcrossVersions, Changed, FindError, OnDrift, Pace, ReplayModel, ReplayReport, Tape, TapeFailure, Taping,
-    UnknownNormaliser, agent_version, scenario_of,
+    AcrossVersions, Changed, FindError, Given, OnDrift, Origins, Pace, ReplayModel, ReplayReport, Tape,
+    TapeFailure, TapeNormaliserError, Taping, agent_version, scenario_of,
 };
 use crate::environment::HostEnvironment;
 use crate::launch::Model;
 use crate::session::conversation::Then;
+use crate::store::summary::observed;
 use crate::suite::{
     Answering, Consent, Conversation, Keep, LoadError, NamedFiles, Trial, TrialError, TrialRequest, Tried,
 };
 use belljar_contract::{
     AbsPath, AgentChoice, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice, TapeHead,
-    TapeUntracked,
+    TapeNormaliser, TapeUntracked,
 };
 use belljar_record::CassetteFault;
 use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
@@ -52,9 +54,9 @@ pub enum ReplayError {
     /// The conversation of a cassette cannot be read.
     #[error(transparent)]
     CassetteProtocol(ProtocolError),
-    /// The tape was made with a normaliser that this version does not know.
+    /// The tape was made with a normaliser that this version does not know, or that matches too much.
     #[error(transparent)]
-    Normaliser(#[from] UnknownNormaliser),
+    Normaliser(#[from] TapeNormaliserError),
     /// The scenario did not run.
     #[error(transparent)]
     Trial(#[from] TrialError),
@@ -179,6 +181,10 @@ pub struct Replayed {
     pub changed: Vec<Changed>,
     /// The versions of the agent.
     pub agents: ReplayedAgents,
+    /// The normalisers of the suite, with what they changed in this run.
+    pub normalise: Vec<TapeNormaliser>,
+    /// Who answered and judged.
+    pub origins: Origins,
     tape: AbsPath,
 }
 
@@ -242,6 +248,7 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     } = request;
     let tape = Arc::new(tape);
     let model = ReplayModel::new(Arc::clone(&tape), on_drift, pace, across)?;
+    let normalise = model.normalisers.suite.clone();
     let mut tried = trial.run(TrialRequest {
         verb: RunVerb::Replay,
         environment,
@@ -284,7 +291,16 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
         judge_drifted(&mut tried.judgement, run);
     }
     tried.conclude(environment)?;
-    Ok(Replayed { tried, report, changed, agents, tape: tape.directory().clone() })
+    let normalise = suite_normalisers(&normalise, &report.suite);
+    let claims = tried.run.events.iter().filter_map(|record| match record.event.known() {
+        Some(Event::Judged { answers, usage: _ }) => Some(answers.as_slice()),
+        Some(_) | None => None,
+    });
+    let claims = claims.flatten().cloned().collect::<Vec<_>>();
+    // A drift may be answered by another, or by the live model.
+    let judged = if report.drifts.is_empty() { Given::Recorded } else { Given::Now };
+    let origins = Origins::of_run(&observed(&tried.run), &claims, judged);
+    Ok(Replayed { tried, report, changed, agents, normalise, origins, tape: tape.directory().clone() })
 }
 
 /// What changed in the test itself, each a sentence; strictly, what changed at all.
@@ -330,6 +346,9 @@ impl Replayed {
         value["replay"] = json!(self.report);
         value["changed"] = json!(self.changed);
         value["agents"] = json!(self.agents);
+        value["normalisers"] = json!(self.normalise);
+        value["answered_by"] = json!(self.origins.answered_by);
+        value["judged_by"] = json!(self.origins.judged_by);
         value
     }
 }

@@ -3,7 +3,9 @@
 use super::facts::{Changed, ChangedCause};
 use super::trees::content;
 use crate::suite::Trial;
-use belljar_contract::{AbsPath, Digest, PathUse, TapeScenario, canonical_json};
+use belljar_contract::{
+    AbsPath, Digest, PathUse, SuiteNormaliser, TapeNormaliser, TapeScenario, canonical_json,
+};
 use belljar_plan::{DocumentText, parse_document};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +18,8 @@ pub(super) struct ScenarioFiles {
     pub keys: BTreeMap<String, Digest>,
     pub session: Option<Digest>,
     pub servers: Option<Digest>,
+    /// The normalisers of the session, by name.
+    pub normalise: BTreeMap<String, Digest>,
 }
 
 impl ScenarioFiles {
@@ -33,6 +37,7 @@ impl ScenarioFiles {
             keys: bytes.map(keys).unwrap_or_default(),
             session: named(PathUse::Session),
             servers: named(PathUse::McpConfig),
+            normalise: by_name(trial.session.normalise.iter().map(SuiteNormaliser::kept)),
         }
     }
 
@@ -58,12 +63,22 @@ impl ScenarioFiles {
             }
         }
         compare(ChangedCause::Session, "the session".to_owned(), recorded.session, self.session);
+        let before = by_name(&recorded.normalise);
+        for name in before.keys().chain(self.normalise.keys()).collect::<BTreeSet<_>>() {
+            let what = format!("the normaliser `{name}` of the session");
+            let (before, now) = (before.get(name).copied(), self.normalise.get(name).copied());
+            compare(ChangedCause::Normaliser, what, before, now);
+        }
         if !recorded.keys.is_empty() {
             let what = "the file that declares the MCP servers".to_owned();
             compare(ChangedCause::Servers, what, recorded.servers, self.servers);
         }
         out
     }
+}
+
+fn by_name<'a>(list: impl IntoIterator<Item = &'a TapeNormaliser>) -> BTreeMap<String, Digest> {
+    list.into_iter().map(|one| (one.name.clone(), one.digest)).collect()
 }
 
 /// The digest of each value of a scenario's text.

@@ -1,12 +1,12 @@
 //! Judging recordings again without running anything.
 
-use super::text::{mutation_text, stale_hint};
-use super::{ReplayArgs, across, stale_rule};
+use super::text::{basis_text, mutation_text, stale_hint};
+use super::{ReplayArgs, across, shown_by, stale_rule};
 use crate::cmd::many;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, ExitCode, visible};
-use belljar_report::{Shown, render_judgement};
+use belljar_report::render_judgement;
 use belljar_runner::suite::{JobResult, SuiteOutcome, SuiteVerb};
 use belljar_runner::tape::{
     Changed, Mutate, RejudgePool, Rejudged, Rejudging, Scenarios, cassette, rejudge, rejudge_many,
@@ -72,7 +72,7 @@ fn print_rejudged(
     let exit = read.exit();
     if !output.json && (!args.quiet || exit != ExitCode::Passed) {
         let style = output.err_style();
-        let shown = if args.verbose || args.explain { Shown::Everything } else { Shown::Failures };
+        let shown = shown_by(args);
         let mut text = render_judgement(&read.found.judgement, shown, style);
         if let Some(mismatch) = &read.found.mismatch {
             text.push_str(&format!(
@@ -83,6 +83,7 @@ fn print_rejudged(
                 visible(mismatch.present.as_deref().unwrap_or("nothing")),
             ));
         }
+        text.push_str(&basis_text(&read.normalise, &read.origins, shown));
         text.push_str(&read.mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
         text.push_str(&match read.cassette {
             Some(_) => cassette_hint(args, &read.changed).to_owned(),

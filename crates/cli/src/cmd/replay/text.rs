@@ -2,12 +2,12 @@
 
 use super::{ReplayArgs, across};
 use belljar_contract::{
-    CheckResult, Conclusion, ExitCode, Judgement, Outcome, SignalWeight, visible, visible_lines,
+    CheckResult, Conclusion, ExitCode, Judgement, Outcome, SignalWeight, TapeNormaliser, visible, visible_lines,
 };
 use belljar_report::{Shown, Style, render_judgement};
 use belljar_runner::suite::JobResult;
 use belljar_runner::tape::{
-    AcrossVersions, Changed, ChangedCause, Drift, Mutation, Mutations, NotCheckable, ReplayReport, Replayed,
+    AcrossVersions, Changed, ChangedCause, Drift, Mutation, Mutations, NotCheckable, Origins, ReplayReport, Replayed,
     ReplayedAgents,
 };
 use serde_json::{Value, from_value};
@@ -17,12 +17,14 @@ pub(super) struct ReplayedRow {
     replay: ReplayReport,
     changed: Vec<Changed>,
     agents: ReplayedAgents,
+    normalisers: Vec<TapeNormaliser>,
 }
 
 impl ReplayedRow {
     pub(super) fn of(replayed: &Replayed) -> Self {
-        let Replayed { tried: _, report, changed, agents, .. } = replayed;
-        Self { replay: report.clone(), changed: changed.clone(), agents: agents.clone() }
+        let Replayed { tried: _, report, changed, agents, normalise, .. } = replayed;
+        let (replay, changed) = (report.clone(), changed.clone());
+        Self { replay, changed, agents: agents.clone(), normalisers: normalise.clone() }
     }
 
     /// The row of a worker.
@@ -31,6 +33,7 @@ impl ReplayedRow {
             replay: from_value(row["replay"].clone()).unwrap_or_default(),
             changed: from_value(row["changed"].clone()).unwrap_or_default(),
             agents: from_value(row["agents"].clone()).unwrap_or_default(),
+            normalisers: from_value(row["normalisers"].clone()).unwrap_or_default(),
         }
     }
 }
@@ -49,15 +52,31 @@ pub(super) fn row_text(args: &ReplayArgs, job: &JobResult, shown: &str, style: S
         signals: run.signals.iter().filter(|signal| signal.weight == SignalWeight::Warn).cloned().collect(),
     };
     text.push_str(&render_judgement(&rest, Shown::Everything, style));
+    row.normalisers.iter().for_each(|one| text.push_str(&normaliser_line(one)));
     if !row.replay.is_faithful() || row.replay.crossed > 0 || job.exit != ExitCode::Passed {
         text.push_str(&drift_text(&row, across(args), style));
     }
     text + &stale_hint(args, &row.changed, shown)
 }
 
+/// What the verdict of a replay rests on beside the checks: the suite's normalisers, and who answered and judged.
+pub(super) fn basis_text(normalise: &[TapeNormaliser], origins: &Origins, shown: Shown) -> String {
+    let details = match shown {
+        Shown::Everything => origins.lines(),
+        Shown::Failures => Vec::new(),
+    };
+    let all = origins.summary().into_iter().chain(details.into_iter().map(|line| format!("  {line}")));
+    let lines = all.map(|line| format!("  {}\n", visible(&line)));
+    normalise.iter().map(normaliser_line).chain(lines).collect()
+}
+
+fn normaliser_line(one: &TapeNormaliser) -> String {
+    format!("  normaliser {}\n", visible(&one.sentence()))
+}
+
 /// The report of a replay as text.
 pub(super) fn drift_text(row: &ReplayedRow, across: AcrossVersions, style: Style) -> String {
-    let ReplayedRow { replay: report, changed, agents } = row;
+    let ReplayedRow { replay: report, changed, agents, normalisers: _ } = row;
     let mut text = String::new();
     for (at, drift) in report.drifts.iter().enumerate() {
         // What a conversation once contains it contains for good.

@@ -5,6 +5,7 @@ mod export;
 mod refresh;
 mod scrub;
 mod show;
+mod to_script;
 mod verify;
 
 use super::scenario_options::TryOptions;
@@ -16,7 +17,7 @@ use belljar_runner::HostEnvironment;
 use belljar_runner::tape::{Tape, find_tapes};
 use std::path::PathBuf;
 
-/// Check, read, compare, export, clean and refresh tapes
+/// Check, read, compare, export, convert, clean and refresh tapes
 ///
 /// `belljar record` writes a tape beside each scenario. Keep tapes in version control with the code that they test.
 #[derive(Debug, clap::Args)]
@@ -35,6 +36,7 @@ enum What {
     Show(show::TapeShowArgs),
     Diff(diff::TapeDiffArgs),
     Export(export::TapeExportArgs),
+    ToScript(to_script::TapeToScriptArgs),
     Scrub(scrub::TapeScrubArgs),
     Refresh(Box<refresh::TapeRefreshArgs>),
 }
@@ -43,9 +45,12 @@ impl Command for TapeArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         let environment = match &self.what {
             What::Refresh(args) => call.environment_with(&args.record.options.dotenv)?,
-            What::Verify(_) | What::Show(_) | What::Diff(_) | What::Export(_) | What::Scrub(_) => {
-                call.environment()?
-            }
+            What::Verify(_)
+            | What::Show(_)
+            | What::Diff(_)
+            | What::Export(_)
+            | What::ToScript(_)
+            | What::Scrub(_) => call.environment()?,
         };
         run(self, &environment, call.output).map(ExitCode::code)
     }
@@ -56,6 +61,7 @@ impl Command for TapeArgs {
             What::Show(args) => args.json,
             What::Diff(args) => args.json,
             What::Export(args) => args.json,
+            What::ToScript(args) => args.json,
             What::Scrub(args) => args.json,
             What::Refresh(args) => args.record.options.json,
         }
@@ -72,6 +78,7 @@ fn run(args: &TapeArgs, environment: &HostEnvironment, output: &Output) -> Resul
         What::Show(args) => show::run(args, environment, output),
         What::Diff(args) => diff::run(args, environment, output),
         What::Export(args) => export::run(args, environment, output),
+        What::ToScript(args) => to_script::run(args, environment, output),
         What::Scrub(args) => scrub::run(args, environment, output),
         What::Refresh(args) => refresh::run(args, environment, output),
     }

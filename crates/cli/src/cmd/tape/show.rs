@@ -1,6 +1,6 @@
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{Envelope, ExitCode, Lane, TapeLeak, TapeLeaks, visible};
+use belljar_contract::{Envelope, ExitCode, Lane, TapeLeak, TapeLeaks, TapeNormaliser, visible};
 use belljar_report::{Style, Trace, human_size, render_trace};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::evidence;
@@ -50,7 +50,7 @@ fn head(tape: &Tape, style: Style) -> String {
     let (name, file, harness) =
         (visible(&head.scenario.name), visible(&head.scenario.file), visible(&head.agent.harness));
     format!(
-        "{}\n  scenario    {} ({})\n  agent       {} {agent}\n  recorded on {} {}, kernel {}, in {}\n  made alike  {}\n  leaks       {}\n\n",
+        "{}\n  scenario    {} ({})\n  agent       {} {agent}\n  recorded on {} {}, kernel {}, in {}\n  made alike  {}\n{}  leaks       {}\n\n",
         style.bold(&name),
         name,
         file,
@@ -60,8 +60,14 @@ fn head(tape: &Tape, style: Style) -> String {
         place("kernel"),
         place("backend"),
         visible(&head.normalisers.join(" ")),
+        head.scenario.normalise.iter().map(of_the_suite).collect::<String>(),
         visible(&leaks(head.leaks.as_ref())),
     )
+}
+
+fn of_the_suite(one: &TapeNormaliser) -> String {
+    let (sentence, pattern) = (one.sentence(), &one.pattern);
+    format!("  of the suite {}\n    /{}/ {}\n", visible(&sentence), visible(pattern), one.digest)
 }
 
 /// What of the user and the machine was sent to the model.

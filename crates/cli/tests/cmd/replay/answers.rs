@@ -54,11 +54,29 @@ for line in sys.stdin:
     stage
 }
 
+/// Replays without a decider or a key; each lane says that `by` answered when the tape was recorded.
 #[track_caller]
-fn comes_back(stage: &Stage, exchanges: u64) {
-    faithful(&replay(stage, &[]), exchanges);
+fn comes_back(stage: &Stage, exchanges: u64, by: &str) {
+    let replayed = replay(stage, &[]);
+    faithful(&replayed, exchanges);
     let (status, row) = replay(stage, &["--protocol"]);
     assert_eq!((status, &row["mismatch"]), (Some(0), &Value::Null), "{row:#}");
+    for row in [&replayed.1, &row] {
+        assert!(row["answered_by"]["recorded"][by].as_u64() >= Some(1), "{row:#}");
+        let decisions = row["decisions"].as_array().unwrap();
+        let said = decisions.iter().find(|one| one["by"] == by).unwrap();
+        assert!(said["reason"].as_str().unwrap().starts_with("recorded: "), "{row:#}");
+        assert!(!said.to_string().contains("recorded: recorded: "), "{row:#}");
+    }
+    for lane in [&[][..], &["--protocol"]] {
+        let shown = |more: &[&str]| {
+            let args = [&["replay", "scenarios/hello.tape"], lane, more].concat();
+            stage.finish(&mut with_agent(stage, &args)).stderr
+        };
+        assert!(shown(&[]).contains(&format!("recorded: answered by {by}")), "{}", shown(&[]));
+        let all = shown(&["--explain"]);
+        assert!(all.contains(&format!("answered by {by} (recorded: ")), "{all}");
+    }
 }
 
 #[track_caller]
@@ -81,12 +99,12 @@ fn answers_of_the_command_line_a_policy_and_a_program_are_given_again() {
     ] {
         let row = recorded(&stage, how);
         assert!(row["answered_by"][by].as_u64() >= Some(1), "{how:?}: {row:#}");
-        comes_back(&stage, 3);
+        comes_back(&stage, 3, by);
     }
     stage.write("project/scenarios/hello.yaml", OPEN.replace("Blue", "Red"));
     let row = recorded(&stage, &["--first"]);
     assert_eq!(row["answered_by"]["first"], 1, "{row:#}");
-    comes_back(&stage, 3);
+    comes_back(&stage, 3, "first");
     let args = ["record", "--scripted", "scenarios/hello.yaml", "--first"];
     let found = stage.finish(&mut with_agent(&stage, &args));
     assert!(found.stderr.contains("answers: 1 by first, 1 by parity"), "{}", found.stderr);
@@ -98,10 +116,10 @@ fn answers_of_a_model_are_given_again() {
     let stage = asking();
     let row = recorded(&stage, &["--decider-llm"]);
     assert_eq!(row["answered_by"]["model"], 1, "{row:#}");
-    comes_back(&stage, 3);
+    comes_back(&stage, 3, "model");
     stage.write("project/scenarios/hello.yaml", format!("{OPEN}on_unanswered: llm\n"));
     recorded(&stage, &[]);
-    comes_back(&stage, 3);
+    comes_back(&stage, 3, "model");
 }
 
 #[test]
@@ -124,5 +142,5 @@ fn answers_in_a_directory_are_given_again() {
     }
     let found = run.wait_with_output().unwrap();
     assert_eq!(found.status.code(), Some(0), "{}", String::from_utf8_lossy(&found.stdout));
-    comes_back(&stage, 3);
+    comes_back(&stage, 3, "external");
 }

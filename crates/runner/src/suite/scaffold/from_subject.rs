@@ -1,5 +1,6 @@
 //! A scenario from the directory of a skill, a plugin or a marketplace.
 
+use super::script_text::first_script_text;
 use super::{Scaffold, beside, relative};
 use crate::environment::HostEnvironment;
 use crate::suite::load::{LoadError, Trial, known_skills};
@@ -63,7 +64,7 @@ pub fn scaffold_new(
     let files = vec![
         (out.clone(), scenario_text(first, &targets, &session)),
         (session, session_text(&trial, &relative(&place, directory))),
-        (script_beside(&out), script_text(first)),
+        (script_beside(&out), first_script_text("Skill", json!({"skill": first.name}))),
     ];
     Ok(Scaffold { files, notes })
 }
@@ -175,14 +176,6 @@ fn session_text(trial: &Trial, directory: &str) -> String {
         }
     };
     format!("# What the agent of the scenario gets; paths are relative to this file.\n{what}")
-}
-
-/// One call of the skill, then a sentence.
-fn script_text(target: &Target) -> String {
-    let call = json!({"tool_use": {"name": "Skill", "input": {"skill": target.name}}});
-    let turn = |block: serde_json::Value| json!({"when": {"sender": "main"}, "answer": {"reply": {"content": [block]}}});
-    let turns = [turn(call), turn(json!({"text": "Done."}))].map(|turn| format!("    {turn}"));
-    format!("{{\n  \"version\": 1,\n  \"turns\": [\n{}\n  ]\n}}\n", turns.join(",\n"))
 }
 
 #[cfg(test)]

@@ -1,10 +1,14 @@
-//! Writes first scenarios: from a skill, a plugin or a marketplace, and from a kept run.
+//! Writes first scenarios, from a skill, a plugin or a marketplace and from a kept run, and first scripts.
 
 mod from_run;
 mod from_subject;
+mod new_script;
+mod script_text;
 
 pub use from_run::{FromRunError, scaffold_from_run};
 pub use from_subject::scaffold_new;
+pub use new_script::scaffold_script;
+pub(crate) use script_text::script_text;
 
 use super::scope::really;
 use belljar_contract::AbsPath;
@@ -16,7 +20,7 @@ use std::path::{Component, PathBuf};
 /// Files to write, and what is worth knowing about them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scaffold {
-    /// The scenario is the first.
+    /// What was asked for is the first.
     pub files: Vec<(AbsPath, String)>,
     pub notes: Vec<String>,
 }

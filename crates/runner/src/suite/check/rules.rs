@@ -6,7 +6,7 @@ use belljar_contract::decode::{Kind, Node};
 use belljar_contract::{AskedOption, AskedQuestion, Diagnostic, PermissionRequest, Severity};
 use belljar_egress::script::{Script, ScriptBlock, TurnAnswer};
 use belljar_plan::OnUnanswered;
-use belljar_session::decider::{Chain, Scripted};
+use belljar_session::decider::{Chain, Scripted, Unanswered};
 use belljar_session::{By, Question};
 use serde_json::Value;
 
@@ -53,12 +53,11 @@ pub(super) fn unanswered(trial: &Trial, script: &Script, root: &Node) -> Vec<Dia
                 continue;
             }
             for (number, asked) in questions(input).into_iter().enumerate() {
-                let Some(why) = refused(trial, asked) else { continue };
+                let Some((why, help)) = refused(trial, asked) else { continue };
                 let place = format!(
                     "turns[{turn}].answer.reply.content[{block}].tool_use.input.questions[{number}].question"
                 );
                 let message = format!("the scenario does not answer this question: {why}");
-                let help = "add a rule to `answers` of the scenario, or answer with --answer";
                 let span = &root.nearest_to(&place).span;
                 out.push(at(span, Severity::Warning, ("unanswered-question", message, help)));
             }
@@ -67,7 +66,8 @@ pub(super) fn unanswered(trial: &Trial, script: &Script, root: &Node) -> Vec<Dia
     out
 }
 
-fn refused(trial: &Trial, asked: AskedQuestion) -> Option<String> {
+/// Why the rules do not answer, and what would help.
+fn refused(trial: &Trial, asked: AskedQuestion) -> Option<(String, &'static str)> {
     let request = PermissionRequest {
         tool: ASKING.to_owned(),
         input: serde_json::Map::new(),
@@ -80,8 +80,14 @@ fn refused(trial: &Trial, asked: AskedQuestion) -> Option<String> {
     };
     let rules = Scripted::default().with(trial.rules.clone(), By::Scenario);
     let answer = Chain::default().then(rules).decide(&Question::Choice { request, questions: vec![asked] });
-    let why = answer.err()?.notes.join("; ");
-    Some(if why.is_empty() { "no rule matches".to_owned() } else { why })
+    let Unanswered { about: _, notes, paste } = answer.err()?;
+    let why = if notes.is_empty() { "no rule matches".to_owned() } else { notes.join("; ") };
+    let help = match paste {
+        Some(_) => "add a rule to `answers` of the scenario, or answer with --answer",
+        // What to change is among the notes.
+        None => "",
+    };
+    Some((why, help))
 }
 
 /// The questions in the input of a call; the agent refuses other forms itself.

@@ -64,7 +64,7 @@ impl Command for TraceArgs {
 fn run(args: &TraceArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let directory = find_run(&args.run, environment)?;
     let kept = KeptRun::open(directory, environment, Lane::Local)
-        .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+        .map_err(|error| CliError::from_chain(error.exit(), &error))?;
     let traced = traced(&kept, args.full);
     let sound = traced.doubts.is_empty() && traced.trace.incomplete.is_none();
     let exit = if sound { ExitCode::Passed } else { ExitCode::Unverified };

@@ -14,7 +14,8 @@ use std::path::PathBuf;
 ///
 /// Without PATH the manifests of this directory are checked. A directory stands for every scenario below it, with the
 /// sessions, scripts and skills that they name. A variable that is not set here is a warning; everything else that would
-/// keep an agent from starting is an error. The status is 0 without an error, otherwise 2.
+/// keep an agent from starting is an error. What a file names is checked once the file itself can be read. The status is 0
+/// without an error, otherwise 2.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar check\n  $ belljar check scenarios/\n  $ belljar check --kind script hello.json\n  $ belljar check --json\n"

@@ -10,7 +10,7 @@ use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, Envelope, ExitCode, TimeSpan, visible};
+use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TimeSpan, visible};
 use belljar_report::{Shown, render_judgement};
 use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
@@ -240,7 +240,7 @@ fn print_rejudged(
     let exit = read.exit();
     if !output.json && (!args.quiet || exit != ExitCode::Passed) {
         let style = output.err_style();
-        let shown = if args.verbose || args.explain { Shown::Everything } else { Shown::Failures };
+        let shown = Shown::of(args.quiet, args.verbose || args.explain);
         let mut text = render_judgement(&read.found.judgement, shown, style);
         if let Some(mismatch) = &read.found.mismatch {
             text.push_str(&format!(
@@ -256,7 +256,13 @@ fn print_rejudged(
             Some(_) => cassette_hint(args, &read.changed).to_owned(),
             None => stale_hint(args, &read.changed, &environment.shown(path)),
         });
-        text.push_str(&format!("{}: {}\n", environment.shown(path), exit.meaning()));
+        let unnoticed = read.mutations.as_ref().map_or(0, |found| found.unnoticed.len());
+        let meaning = match (read.found.judgement.conclusion, unnoticed) {
+            (Conclusion::Passed, 1) => "1 change was not noticed".to_owned(),
+            (Conclusion::Passed, 2..) => format!("{unnoticed} changes were not noticed"),
+            (_, _) => exit.meaning().to_owned(),
+        };
+        text.push_str(&format!("{}: {meaning}\n", environment.shown(path)));
         output.say(&text);
     }
     if read.cassette.is_some() && !output.json && !args.quiet {

@@ -8,7 +8,7 @@ use super::replay::{ReplayError, Scenarios, open_cassette, sentences};
 use super::{Changed, Mutations, mutate};
 use crate::environment::HostEnvironment;
 use crate::suite::{EndSignals, SuiteError, Trial, load_scenario_alone};
-use belljar_contract::{AbsPath, ExitCode, Wishes};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, Wishes};
 use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -93,14 +93,18 @@ pub fn rejudge(
 }
 
 impl Rejudged {
-    /// A conversation with an unnoticed change has failed.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
+        self.conclusion().exit()
+    }
+
+    /// A conversation with an unnoticed change has failed.
+    fn conclusion(&self) -> Conclusion {
         match self.mutations.as_ref().map(|mutations| (mutations.tried, mutations.unnoticed.len())) {
-            None => self.found.judgement.conclusion.exit(),
-            Some((0, _)) => ExitCode::Unverified,
-            Some((_, 0)) => ExitCode::Passed,
-            Some(_) => ExitCode::Failed,
+            None => self.found.judgement.conclusion,
+            Some((0, _)) => Conclusion::Unverified,
+            Some((_, 0)) => Conclusion::Passed,
+            Some(_) => Conclusion::Failed,
         }
     }
 
@@ -111,7 +115,7 @@ impl Rejudged {
             "tape": path,
             "scenario": trial.scenario.name,
             "lane": "protocol",
-            "conclusion": found.judgement.conclusion,
+            "conclusion": self.conclusion(),
             "exit_code": self.exit().code(),
             "checks": found.judgement.checks,
             "signals": found.judgement.signals,

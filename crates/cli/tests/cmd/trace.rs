@@ -37,7 +37,7 @@ fn a_run_is_traced_and_a_run_that_was_cut_short_says_so() {
     assert_eq!((&trace["tools"][0]["tool"], &trace["tools"][0]["status"]), (&json!("Bash"), &json!("error")));
     assert_eq!(trace["files"]["created"], json!([["outputs/x", 2]]));
     let page = tried(&stage, &["trace", directory]);
-    for part in ["Bash", "error", "outputs/x", "Egress: none", "Questions: none"] {
+    for part in ["Bash", "error", "outputs/x", "Egress: none", "Questions to the user: none"] {
         assert!(page.stdout.contains(part), "{part}: {}", page.stdout);
     }
     a_log_that_was_written_anew_is_noticed(&stage, Path::new(directory));

@@ -34,6 +34,8 @@ pub struct KeptRun {
     /// Files that are not as they were when the run ended.
     pub changes: Vec<RecordChange>,
     pub is_running: bool,
+    /// The scenario of a tape.
+    taped: Option<String>,
     transcript: Vec<Seen>,
     /// Why the parts of a tape do not agree with each other.
     contradiction: Option<String>,
@@ -100,8 +102,19 @@ impl KeptRun {
         // One that was changed so that it cannot be read is among the changes.
         let summary = RunReader::new(directory.clone()).summary().ok().flatten();
         let (source, transcript) = conversation(&directory, &run);
-        let contradiction = None;
-        Ok(Self { directory, run, evidence, source, summary, changes, is_running, transcript, contradiction })
+        let (taped, contradiction) = (None, None);
+        Ok(Self {
+            directory,
+            run,
+            evidence,
+            source,
+            summary,
+            changes,
+            is_running,
+            taped,
+            transcript,
+            contradiction,
+        })
     }
 
     /// A tape has no seal; it has digests of its own, and its parts are compared with each other.
@@ -117,6 +130,7 @@ impl KeptRun {
             summary: None,
             changes: Vec::new(),
             is_running: false,
+            taped: Some(tape.head.scenario.name.clone()),
             transcript: Vec::new(),
             contradiction,
         })
@@ -130,7 +144,13 @@ impl KeptRun {
     /// The name of the scenario, or of the agent.
     #[must_use]
     pub fn subject(&self) -> String {
-        subject(&self.run.head)
+        self.taped.clone().unwrap_or_else(|| subject(&self.run.head))
+    }
+
+    /// Whether it is the run on a tape.
+    #[must_use]
+    pub const fn is_taped(&self) -> bool {
+        self.taped.is_some()
     }
 
     /// The evidence to show: where belljar did not hold the conversation itself, with the agent's transcript.

@@ -16,7 +16,7 @@ use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenari
 use belljar_runner::tape::{
     AcrossVersions, Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest,
     Scenarios, StaleRule, Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge,
-    rejudge_many, replay,
+    rejudge_many, replay, tape_beside,
 };
 use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
 use serde_json::{Value, json};
@@ -124,6 +124,11 @@ fn run(args: &ReplayArgs, environment: &HostEnvironment, output: &Output) -> Res
     for path in &args.paths {
         let path = TryOptions::path(environment, path)?;
         if path.as_path().is_file() {
+            if path.as_path().extension().is_some_and(|ending| ending == "yaml" || ending == "yml") {
+                let text = format!("`{}` is a scenario, not a tape", environment.shown(&path));
+                let hint = format!("its tape is {}", environment.shown(&tape_beside(&path, None)));
+                return Err(CliError::new(ExitCode::Invalid, text).hint(hint));
+            }
             tapes.push(path);
             continue;
         }

@@ -55,6 +55,7 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
     limit_time(&mut trial, options.timeout);
     let consent = &options.consent([&trial], TrialUse::Run, environment, output)?;
     warn(&trial, output);
+    options.say_where_to_answer(output);
     let detail = options.detail();
     let tried = trial
         .run(TrialRequest {

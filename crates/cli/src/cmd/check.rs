@@ -5,7 +5,7 @@ use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources, Wishes, visible};
 use belljar_report::render_diagnostics;
 use belljar_runner::suite::{AgreedBy, CheckedFiles, CheckedKind, check_files};
-use belljar_runner::{Agreements, Checked, HostEnvironment, Planner};
+use belljar_runner::{Agreements, Checked, HostEnvironment, Planner, PlanningError};
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -57,7 +57,11 @@ impl Command for CheckArgs {
 }
 
 fn manifests(planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let Checked { sources, diagnostics, agents, library, files } = planner.check()?;
+    let Checked { sources, diagnostics, agents, library, files } = planner.check().map_err(|error| {
+        let is_missing = matches!(error, PlanningError::NoManifest { .. });
+        let error = CliError::from(error);
+        if is_missing { error.hint("`belljar check DIR` checks the scenarios of a directory") } else { error }
+    })?;
     let data = json!({"files": files, "agents": agents, "library": library});
     let line = format!("{}: {}", visible(&files.join(" and ")), counted(agents, library));
     Ok(report((&sources, &diagnostics), data, &line, output))

@@ -40,7 +40,7 @@ pub struct Source {
     /// Record with the script beside each scenario, NAME.script.json, as the model
     #[arg(long, conflicts_with = "script")]
     scripted: bool,
-    /// Record a run even if it did not pass
+    /// Record a run even if it did not pass; the status is 0 then, the verdict is printed
     #[arg(long)]
     allow_failing: bool,
     #[command(flatten)]

@@ -12,7 +12,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TimeSpan, visible};
 use belljar_report::{Shown, render_judgement};
-use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenario};
+use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenario, script_beside};
 use belljar_runner::tape::{
     AcrossVersions, Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest,
     Scenarios, StaleRule, Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge,
@@ -259,7 +259,7 @@ fn print_rejudged(
         text.push_str(&read.mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
         text.push_str(&match read.cassette {
             Some(_) => cassette_hint(args, &read.changed).to_owned(),
-            None => stale_hint(args, &read.changed, &environment.shown(path)),
+            None => stale_hint(args, &read.changed, (&environment.shown(path), &read.trial)),
         });
         let unnoticed = read.mutations.as_ref().map_or(0, |found| found.unnoticed.len());
         let meaning = match (read.found.judgement.conclusion, unnoticed) {
@@ -325,19 +325,26 @@ fn replay_one(
         }
         options.verbose |= args.explain;
         print_result(trial, &replayed.tried, &options, environment, output);
-        output.say(&stale_hint(args, &replayed.changed, &shown));
+        output.say(&stale_hint(args, &replayed.changed, (&shown, trial)));
     }
     Ok((exit, replayed.json(trial)))
 }
 
 /// What to do about a recording whose files changed since.
-fn stale_hint(args: &ReplayArgs, changed: &[Changed], shown: &str) -> String {
-    match !args.allow_stale && changed.iter().any(Changed::is_of_the_test) {
-        true => format!(
-            "hint: `belljar tape refresh {shown}` records it again; --allow-stale judges it as it is\n"
-        ),
-        false => String::new(),
+fn stale_hint(args: &ReplayArgs, changed: &[Changed], (shown, trial): (&str, &Trial)) -> String {
+    if args.allow_stale || !changed.iter().any(Changed::is_of_the_test) {
+        return String::new();
     }
+    let has_script = trial.file.as_ref().is_some_and(|file| script_beside(file).as_path().is_file());
+    let scripted = if has_script {
+        format!(", `belljar tape refresh --scripted {shown}` by the script beside its scenario")
+    } else {
+        String::new()
+    };
+    format!(
+        "hint: `belljar tape refresh {shown}` records it again with the model{scripted}; --allow-stale judges it as it \
+         is\n"
+    )
 }
 
 /// A cassette cannot be recorded again here.

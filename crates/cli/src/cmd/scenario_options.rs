@@ -148,6 +148,18 @@ impl TryOptions {
         Ok(Ok(trial))
     }
 
+    /// Says where the questions of a run wait for answers.
+    pub fn say_where_to_answer(&self, output: &Output) {
+        if let Some(directory) = self.deciders.decider_dir.as_ref().filter(|_| !output.json && !self.quiet) {
+            let directory = directory.display().to_string();
+            let directory = visible(&directory);
+            output.say(&format!(
+                "questions wait in {directory}: `belljar gates {directory} --follow` lists them, `belljar answer \
+                 {directory} --gate NUMBER` answers one\n"
+            ));
+        }
+    }
+
     /// Runs a scenario unattended and prints its result.
     pub fn try_scenario(
         &self,
@@ -164,6 +176,7 @@ impl TryOptions {
             (Plays::ScriptBeside, Some(file)) => own_script(trial, &script_beside(file), consent)?,
             (Plays::ScriptBeside, None) | (Plays::AsAsked, _) => self.model(environment)?,
         };
+        self.say_where_to_answer(output);
         let detail = self.detail();
         let tried = trial
             .run(TrialRequest {

@@ -146,6 +146,7 @@ fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Resu
     if !options.quiet {
         warn(&trial, output);
     }
+    options.say_where_to_answer(output);
     let detail = options.detail();
     let tried = trial
         .run(TrialRequest {

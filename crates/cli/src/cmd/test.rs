@@ -132,6 +132,7 @@ fn together(
         None => None,
         Some(directory) => {
             let opened = SuiteQuestions::new(TryOptions::path(environment, directory)?);
+            args.options.say_where_to_answer(output);
             Some(opened.map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?)
         }
     };

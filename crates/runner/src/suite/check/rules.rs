@@ -2,7 +2,7 @@
 
 use super::at;
 use crate::suite::Trial;
-use belljar_contract::decode::{Kind, Node};
+use belljar_contract::decode::{Kind, Node, shown};
 use belljar_contract::{AskedOption, AskedQuestion, Diagnostic, PermissionRequest, Severity};
 use belljar_egress::script::{Script, ScriptBlock, TurnAnswer};
 use belljar_plan::OnUnanswered;
@@ -33,6 +33,33 @@ pub(super) fn never_reached(root: &Node) -> Vec<Diagnostic> {
         } else if table.get("allow_if").is_none() {
             known.push(condition);
         }
+    }
+    out
+}
+
+/// Rules for tools that no tool's name equals: `*` stands for itself, and letters are compared as they are.
+pub(super) fn never_matching(root: &Node) -> Vec<Diagnostic> {
+    let answers = root.nearest_to("answers");
+    let rules = answers.items().filter(|_| answers != root).unwrap_or_default();
+    let mut out = Vec::new();
+    for rule in rules {
+        let Kind::Table(table) = &rule.kind else { continue };
+        let Some(node) = table.get("when_tool") else { continue };
+        let Kind::String(name) = &node.kind else { continue };
+        let mut letters = name.chars();
+        let first = letters.next().filter(char::is_ascii_lowercase);
+        let help = match first {
+            _ if name.contains(['*', '?']) => {
+                "write one rule for each tool; the names of a server's tools are `mcp__SERVER__TOOL`"
+                    .to_owned()
+            }
+            Some(first) if !name.contains(['_', ':']) => {
+                format!("did you mean `{}{}`?", first.to_ascii_uppercase(), shown(letters.as_str()))
+            }
+            Some(_) | None => continue,
+        };
+        let message = "no tool has this name; it is compared letter by letter".to_owned();
+        out.push(at(&node.span, Severity::Warning, ("unmatched-rule", message, &help)));
     }
     out
 }

@@ -35,6 +35,7 @@ impl Check<'_> {
             found.extend(without_backend(trial, &document));
         }
         found.extend(rules::never_reached(document.root()));
+        found.extend(rules::never_matching(document.root()));
         let files = self.session_of(path, &document, &scope, &mut found);
         if let Some(files) = &files {
             found.extend(unknown_skills(&document, files));

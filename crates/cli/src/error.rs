@@ -387,9 +387,8 @@ impl From<JudgeError> for CliError {
                 .hint("name the file of the scenario: `belljar judge RUN SCENARIO`"),
             JudgeError::Tape { .. } => Self::from_chain(ExitCode::Invalid, &error)
                 .hint("judge it by its scenario with `belljar replay --protocol TAPE`, or name a scenario"),
-            JudgeError::Read(_) | JudgeError::Kept(_) | JudgeError::Scenario { .. } => {
-                Self::from_chain(ExitCode::Invalid, &error)
-            }
+            JudgeError::Kept(ref kept) => Self::from_chain(kept.exit(), &error),
+            JudgeError::Read(_) | JudgeError::Scenario { .. } => Self::from_chain(ExitCode::Invalid, &error),
         }
     }
 }

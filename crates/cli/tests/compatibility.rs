@@ -208,7 +208,11 @@ fn files_of_the_format_start_or_are_refused_by_the_name_of_a_key() {
     checks.insert("computer_links_resolve".to_owned());
     let page = [
         INTRODUCTION.to_owned(),
-        format!("\nOf {} scenarios of the test, {} start.\n", scenarios.len(), started.len()),
+        format!(
+            "\nOf {} scenario files in this format with which belljar is tested, {} start; the others have a key that is refused.\n",
+            scenarios.len(),
+            started.len()
+        ),
         table.section("Keys of a scenario", &of_scenario),
         table.section("Keys of a session", &of_session),
         table.section("Checks", &checks),

@@ -56,7 +56,7 @@ pub enum ConversationFailure {
     #[error("the agent ended with {exit} in the middle of a turn")]
     TurnUnfinished { exit: GuestEnd },
     /// The last turn failed.
-    #[error("the last turn failed: {subtype}{}", .text.as_ref().map(|text| format!(": {text}")).unwrap_or_default())]
+    #[error("the last turn failed: {}", described(.subtype, .text.as_deref()))]
     ResultIsError {
         /// The agent's name for the failure.
         subtype: String,
@@ -67,7 +67,7 @@ pub enum ConversationFailure {
     /// The last turn succeeded, but the process failed.
     #[error("the last turn succeeded, but the agent then ended with {exit}")]
     ExitAfterSuccess { exit: GuestEnd },
-    #[error("{count} of the agent's questions were not answered")]
+    #[error("{} not answered", if *count == 1 { "a question of the agent was".to_owned() } else { format!("{count} questions of the agent were") })]
     Unanswered { count: usize },
     #[error("{count} messages were never taken up")]
     MessagesUntaken { count: usize },
@@ -82,6 +82,15 @@ pub enum ConversationFailure {
     /// A time limit was reached.
     #[error("{}", deadline.describe())]
     Deadline { deadline: Deadline },
+}
+
+/// The agent calls a turn `success` that it ended with an error of the model's service as its text.
+fn described(subtype: &str, text: Option<&str>) -> String {
+    match text {
+        Some(text) if subtype == "success" => text.to_owned(),
+        Some(text) => format!("{subtype}: {text}"),
+        None => subtype.to_owned(),
+    }
 }
 
 impl Deadline {

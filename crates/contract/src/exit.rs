@@ -105,7 +105,9 @@ impl ExitCode {
             ExitCode::Budget => "a budget was reached",
             ExitCode::Drifted => "the replay drifted from its tape",
             ExitCode::Bug => "a bug in belljar",
-            ExitCode::LaunchFailed => "the sandbox could not be built, or the run not recorded",
+            ExitCode::LaunchFailed => {
+                "the run could not be started (no sandbox, no credential), or not recorded"
+            }
             ExitCode::NotExecutable => "run, exec, shell: the command is not executable",
             ExitCode::NotFound => "run, exec, shell: the command was not found",
             ExitCode::Interrupted => "interrupted before everything was run",

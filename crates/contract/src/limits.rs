@@ -122,7 +122,12 @@ impl fmt::Display for ReachedLimit {
         if let Some(value) = &self.value {
             write!(f, " of {value}")?;
         }
-        write!(f, " was reached (limits.{})", self.limit.key())
+        match self.limit {
+            LimitKind::Time => f.write_str(" was reached (limits.time, timeout_ms or --timeout)"),
+            LimitKind::Memory | LimitKind::Pids | LimitKind::Cpu | LimitKind::Cost | LimitKind::Tmpfs => {
+                write!(f, " was reached (limits.{})", self.limit.key())
+            }
+        }
     }
 }
 

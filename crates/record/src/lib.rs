@@ -37,7 +37,7 @@ pub use cassette::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
 pub use disk::{Size, measure, remove_tree, write_atomically};
 pub use error::{ReadError, RemoveError, WriteError};
 pub use line::{LINE_MAX, LOG_MAX};
-pub use manifest::{RecordChange, RecordChangeKind, Seal, check_file, check_manifest, write_manifest};
+pub use manifest::{RecordChange, RecordChangeKind, Seal, check_manifest, check_recent, write_manifest};
 pub use reader::RunReader;
 pub use redact::{Redact, redact_value, redacted_event};
 pub use store::{RunEntry, RunPlace, RunState, RunStore, is_running};

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Version of `manifest.json`. A larger one is not verified.
@@ -101,6 +102,15 @@ pub fn check_manifest(
     run: &RunId,
     seal: Option<Seal<'_>>,
 ) -> Result<Vec<RecordChange>, ReadError> {
+    check(directory, run, seal, &|_name| true)
+}
+
+fn check(
+    directory: &AbsPath,
+    run: &RunId,
+    seal: Option<Seal<'_>>,
+    is_read: &dyn Fn(&str) -> bool,
+) -> Result<Vec<RecordChange>, ReadError> {
     let manifest = match read(directory, run, seal) {
         Ok(manifest) => manifest,
         Err(how) => return Ok(vec![RecordChange { file: MANIFEST.to_owned(), how }]),
@@ -109,6 +119,7 @@ pub fn check_manifest(
     let mut out: Vec<RecordChange> = manifest
         .files
         .iter()
+        .filter(|(name, _)| is_read(name))
         .filter_map(|(name, digest)| Some((name, compare(directory, name, *digest)?)))
         .map(|(file, how)| RecordChange { file: file.clone(), how })
         .collect();
@@ -118,21 +129,25 @@ pub fn check_manifest(
     Ok(out)
 }
 
-/// Compares the manifest's seal and one file only.
-#[must_use]
-pub fn check_file(
+/// The same without reading files that have not changed since the manifest was written, as the file system says:
+/// thousands of runs are listed so. The file `always` is read.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn check_recent(
     directory: &AbsPath,
     run: &RunId,
-    name: &str,
-    seal: Option<Seal<'_>>,
-) -> Option<RecordChange> {
-    let change = |file: &str, how| Some(RecordChange { file: file.to_owned(), how });
-    let manifest = match read(directory, run, seal) {
-        Ok(manifest) => manifest,
-        Err(how) => return change(MANIFEST, how),
-    };
-    let Some(digest) = manifest.files.get(name) else { return change(name, RecordChangeKind::Added) };
-    compare(directory, name, *digest).and_then(|how| change(name, how))
+    (seal, always): (Option<Seal<'_>>, &str),
+) -> Result<Vec<RecordChange>, ReadError> {
+    let sealed_at = changed_at(&directory.child(MANIFEST));
+    let is_older = |path: &AbsPath| changed_at(path).zip(sealed_at).is_some_and(|(file, seal)| file < seal);
+    check(directory, run, seal, &|name| name == always || !is_older(&directory.child(name)))
+}
+
+/// When the content or the attributes of a regular file last changed: seconds and nanoseconds.
+fn changed_at(path: &AbsPath) -> Option<(i64, i64)> {
+    let about = fs::symlink_metadata(path).ok()?;
+    about.is_file().then(|| (about.ctime(), about.ctime_nsec()))
 }
 
 fn read(directory: &AbsPath, run: &RunId, seal: Option<Seal<'_>>) -> Result<Manifest, RecordChangeKind> {
@@ -246,9 +261,9 @@ mod tests {
         ];
         assert_eq!(found(&directory, &run), expected);
         let seal = keyed(b"key");
-        let one = |name: &str| check_file(&directory, &run, name, Some(&seal)).map(|change| change.how);
-        assert_eq!(one("run.json"), Some(RecordChangeKind::Changed));
-        assert_eq!(one("other.json"), Some(RecordChangeKind::Added));
+        let recent = check_recent(&directory, &run, (Some(&keyed(b"key")), "run.json")).unwrap();
+        let recent: Vec<String> = recent.iter().map(ToString::to_string).collect();
+        assert_eq!(recent, expected, "the times say so, too");
     }
 
     #[test]

@@ -8,17 +8,32 @@ use belljar_contract::{
 /// How much of the evidence is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// The evidence of checks that did not pass.
+    /// Checks that did not pass, with their evidence.
+    OnlyFailures,
+    /// All checks, with the evidence of those that did not pass.
     Failures,
-    /// The evidence of all checks.
+    /// All checks with their evidence.
     Everything,
+}
+
+impl Shown {
+    /// What `--quiet` and `--verbose` say.
+    #[must_use]
+    pub const fn of(quiet: bool, verbose: bool) -> Self {
+        match (quiet, verbose) {
+            (_, true) => Self::Everything,
+            (true, false) => Self::OnlyFailures,
+            (false, false) => Self::Failures,
+        }
+    }
 }
 
 /// The checks and signals, each with its evidence.
 #[must_use]
 pub fn render_judgement(judgement: &Judgement, shown: Shown, style: Style) -> String {
     let mut out = String::new();
-    for check in &judgement.checks {
+    let left_out = |check: &CheckResult| shown == Shown::OnlyFailures && check.outcome == Outcome::Pass;
+    for check in judgement.checks.iter().filter(|check| !left_out(check)) {
         out.push_str(&check_lines(check, shown, style));
     }
     for signal in &judgement.signals {

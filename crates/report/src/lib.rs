@@ -29,7 +29,7 @@ pub use plan_page::{PlanPage, render_plan};
 pub use proof_page::{render_checkups, render_proof};
 pub use proofs_page::{Proven, proofs_html, render_proofs};
 pub use result_page::{Moment, render_result, render_summary};
-pub use run_page::{RunTrace, StepKind, TraceStep, render_run, trace_steps, verdict_word};
+pub use run_page::{RunTrace, StepKind, TraceStep, TraceVerdict, render_run, trace_steps, verdict_word};
 pub use runs_page::{RunLine, render_runs, status_word};
 pub use style::Style;
 pub use table::{human_size, render_table};

@@ -162,7 +162,7 @@ fn unanswered(notes: &[String], paste: Option<&str>, style: Style) -> String {
         out.push_str(&format!("  {}\n", visible(note)));
     }
     if let Some(paste) = paste {
-        out.push_str("  these lines in the scenario's `answers` would answer it:\n");
+        out.push_str("  these lines in `answers` of a scenario, or in an answer policy, would answer it:\n");
         for line in paste.lines() {
             out.push_str(&format!("    {}\n", visible(line)));
         }

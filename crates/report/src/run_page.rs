@@ -12,15 +12,17 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunTrace {
     pub run: RunId,
-    /// `None` if an older belljar recorded the run.
+    /// `None` if an older belljar recorded the run, or it is on a tape.
     pub verb: Option<RunVerb>,
+    /// Whether it is on a tape.
+    pub is_taped: bool,
     /// The name of the scenario, or of the agent.
     pub subject: String,
     /// The program of the agent; `None` if an older belljar recorded the run.
     pub agent: Option<AgentUsed>,
     pub started_at_ms: u64,
-    /// The conclusion when the run ended, and the status of the verb. Absent if the record cannot be relied on.
-    pub verdict: Option<(Conclusion, u8)>,
+    /// The conclusion when the run ended. Absent if the record cannot be relied on.
+    pub verdict: Option<TraceVerdict>,
     /// Where the conversation is known from.
     pub conversation: ConversationSource,
     /// What is wrong with the record, a line each.
@@ -31,6 +33,14 @@ pub struct RunTrace {
     /// Every message, call, result, question and answer, if they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<Vec<TraceStep>>,
+}
+
+/// What a run was concluded to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TraceVerdict {
+    pub conclusion: Conclusion,
+    /// The status of the verb.
+    pub exit_code: u8,
 }
 
 /// A step of a conversation, with its whole text.
@@ -191,11 +201,11 @@ pub fn render_run(run: &RunTrace, only: Option<TracePart>, style: Style) -> Stri
 }
 
 fn head(run: &RunTrace, style: Style) -> String {
-    let verb = run.verb.map_or("run", RunVerb::name);
+    let verb = run.verb.map_or(if run.is_taped { "tape" } else { "run" }, RunVerb::name);
     let when = UtcTime::from_unix_ms(run.started_at_ms);
-    let verdict = run.verdict.map(|(conclusion, exit)| {
-        let word = verdict_word(conclusion, exit);
-        if exit == ExitCode::Passed.code() { style.added(word) } else { style.removed(word) }
+    let verdict = run.verdict.map(|TraceVerdict { conclusion, exit_code }| {
+        let word = verdict_word(conclusion, exit_code);
+        if exit_code == ExitCode::Passed.code() { style.added(word) } else { style.removed(word) }
     });
     let verdict = verdict.map(|word| format!("  {word}")).unwrap_or_default();
     let agent = run.agent.as_ref().map(|agent| format!("Agent: {agent}\n")).unwrap_or_default();

@@ -294,7 +294,12 @@ pub(crate) fn render_part(trace: &Trace, part: TracePart, style: Style) -> Strin
                     delivered.to_owned(),
                 ]
             });
-            section("Questions", &["asked", "answered", "by", ""], &rows.collect::<Vec<_>>(), style)
+            section(
+                "Questions to the user",
+                &["asked", "answered", "by", ""],
+                &rows.collect::<Vec<_>>(),
+                style,
+            )
         }
         TracePart::Files => match &trace.files {
             None => "Files: not examined\n\n".to_owned(),

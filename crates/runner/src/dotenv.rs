@@ -176,11 +176,18 @@ impl HostEnvironment {
     /// See [`DotenvError`].
     pub fn with_dotenv(mut self, request: &DotenvRequest) -> Result<Self, DotenvError> {
         let mut private = PrivateValues::default();
+        let named: Vec<DotenvFile> =
+            request.named.iter().map(|path| read(path, Origin::Named)).collect::<Result<_, _>>()?;
+        let beside = self.directory.child(NAME);
+        let real = beside.as_path().canonicalize().ok();
+        // One that is named as well is read for the user, whatever else would be said of it.
+        let is_named = named.iter().any(|file| Some(file.path.as_path()) == real.as_deref());
         // The last file wins: what lies in the working directory never replaces a key of the user's own.
         let own = present(&self.config.child(NAME), Origin::Own)?;
         match request.beside {
             DotenvBeside::Ignored => {}
-            DotenvBeside::Read => match present(&self.directory.child(NAME), Origin::Beside) {
+            DotenvBeside::Read if is_named => {}
+            DotenvBeside::Read => match present(&beside, Origin::Beside) {
                 Ok(file) => private.files.extend(file),
                 // The user did not ask for it, and it may be anything.
                 Err(error) => {
@@ -189,9 +196,7 @@ impl HostEnvironment {
             },
         }
         private.files.extend(own);
-        for path in &request.named {
-            private.files.push(read(path, Origin::Named)?);
-        }
+        private.files.extend(named);
         self.private = private;
         for name in &request.redact {
             let unset = || DotenvError::Unset { name: name.clone() };
@@ -343,6 +348,17 @@ mod tests {
             "{:?}",
             found.private.notices()
         );
+    }
+
+    #[test]
+    fn a_file_of_the_working_directory_that_is_named_is_no_other_file() {
+        let (_directory, _top, environment) = world();
+        let path = environment.directory.child(NAME);
+        write(&path, "KEY=of-the-file\n");
+        let request = DotenvRequest { named: vec![path], ..beside() };
+        let found = environment.with_dotenv(&request).unwrap().private.without_beside(|_| true);
+        assert_eq!(found.notices(), [""; 0]);
+        assert_eq!(found.of_files().count(), 1);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Checks that cannot hold together, refused before anything runs.
 
 use belljar_contract::decode::{Fault, Faults, Key};
+use belljar_contract::text_glob_matches;
 use serde_json::Value;
 
 /// A key as it is written, and its value.
@@ -62,6 +63,15 @@ fn contradiction(one: &Written<'_>, other: &Written<'_>) -> Option<&'static str>
             Some("no sub-agent may be started, and one must be")
         }
         (first, second) if one.value == other.value && OPPOSITES.contains(&(first, second)) => {
+            Some("what must be there may not be there")
+        }
+        // The name of a tool that must be called, and a pattern of tools that may not.
+        ("tool_called", "tool_not_called")
+        | ("subagent_tool_used", "tool_not_called" | "subagent_tool_absent")
+            if one.value.as_str().zip(other.value.as_str()).is_some_and(|(name, pattern)| {
+                !name.contains(['*', '?']) && text_glob_matches(pattern, name)
+            }) =>
+        {
             Some("what must be there may not be there")
         }
         ("result", "result") => (one.value != other.value).then_some("a run is a success or an error"),

@@ -29,8 +29,13 @@ pub fn parse_checks(
         }
         for (at, host) in expect_denied.iter().enumerate() {
             let Some(key) = known("egress_denied") else { continue };
+            // The same check twice would be two lines that say the same.
+            let value = host.to_value();
+            if written.iter().any(|one: &Written<'_>| one.key.text == key.name && one.value == value) {
+                continue;
+            }
             let parts = (key.decode)(host, faults).map(|check| Part { key, check }).into_iter().collect();
-            let written = format!("egress_denied: {}", excerpt(&host.to_value().to_string()));
+            let written = format!("egress_denied: {}", excerpt(&value.to_string()));
             items.push(Item { place: format!("expect_denied[{at}]"), written, parts });
         }
         conflict::find(&written, faults);

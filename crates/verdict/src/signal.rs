@@ -353,7 +353,10 @@ fn answers(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
     if !loose.is_empty() {
         out.add(
             "non_deterministic",
-            format!("{} questions were answered by {}", loose.len(), distinct(&loose)),
+            match loose.len() {
+                1 => format!("a question or permission was answered by {}", distinct(&loose)),
+                count => format!("{count} questions or permissions were answered by {}", distinct(&loose)),
+            },
         );
     }
 }

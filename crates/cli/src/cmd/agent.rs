@@ -231,17 +231,19 @@ fn available(args: &AgentListArgs, environment: &HostEnvironment, output: &Outpu
         output.envelope(&Envelope::new("agent", ExitCode::Passed, data));
         return Ok(());
     }
+    // Many registries leave the times out.
+    let is_dated = found.iter().any(|(_, version)| version.published_ms.is_some());
     let row = |(name, AvailableVersion { version, published_ms, tags }): &(String, AvailableVersion)| {
-        let published = published_ms.map(|ms| UtcTime::from_unix_ms(ms).to_string());
-        vec![
-            name.clone(),
-            version.to_string(),
-            published.unwrap_or_default(),
-            visible(&tags.join(", ")).to_string(),
-        ]
+        let published = published_ms.map(|ms| UtcTime::from_unix_ms(ms).to_string()).unwrap_or_default();
+        let mut cells = vec![name.clone(), version.to_string()];
+        cells.extend(is_dated.then_some(published));
+        cells.push(visible(&tags.join(", ")).to_string());
+        cells
     };
     let rows: Vec<Vec<String>> = found.iter().map(row).collect();
-    output.result(&render_table(&["agent", "version", "published (UTC)", ""], &rows, output.out_style()));
+    let headings: &[&str] =
+        if is_dated { &["agent", "version", "published (UTC)", ""] } else { &["agent", "version", ""] };
+    output.result(&render_table(headings, &rows, output.out_style()));
     Ok(())
 }
 

@@ -154,7 +154,7 @@ fn refusal(
     let error = match known {
         KnownPart::Whole => error.hint(format!("--agree-to {digest} agrees to exactly this")),
         KnownPart::InPart => error
-            .hint(format!("--agree-to {digest} agrees to this, if what is read asks for nothing more"))
+            .hint(format!("--agree-to {digest} agrees to this; if a file that is read then asks for more, nothing starts"))
             .hint("what it asks for itself is shown once you agreed to read it"),
     };
     // A directory is a skill or a plugin, which is tried by hand.

@@ -3,8 +3,8 @@ use super::skill::SubjectOptions;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::{Output, prompt};
-use belljar_contract::{Envelope, ExitCode, RunVerb, visible};
-use belljar_runner::suite::{Keep, Trial, TrialRequest, TrialUse};
+use belljar_contract::{ConversationFailure, Envelope, Event, ExitCode, Observation, RunVerb, visible};
+use belljar_runner::suite::{Keep, Trial, TrialRequest, TrialUse, Tried};
 use belljar_runner::tape::Taping;
 use belljar_runner::{HostEnvironment, Spoken, Then};
 use serde_json::json;
@@ -13,8 +13,9 @@ use std::io::{BufRead, IsTerminal};
 /// Talk to the agent with a skill, a plugin or a marketplace
 ///
 /// Type a message and read what the agent says and does. Ctrl-C stops the turn; at the prompt it ends the
-/// conversation, as `/exit` and the end of the input do. Nothing is judged; a
-/// conversation whose frames differ from the gateway's log ends with status 3.
+/// conversation, as `/exit` and the end of the input do. Nothing is judged. The status is 1 if a question was left without
+/// an answer, 5 if the agent failed or the model's service refused the last turn, and 3 if the frames differ from the
+/// gateway's log.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ echo /exit | belljar chat skills/changelog --say Hello --script hello.json\n"
@@ -54,6 +55,7 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
     limit_time(&mut trial, options.timeout);
     let consent = &options.consent([&trial], TrialUse::Run, environment, output)?;
     warn(&trial, output);
+    options.say_where_to_answer(output);
     let detail = options.detail();
     let tried = trial
         .run(TrialRequest {
@@ -72,9 +74,9 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
             watch: &mut |event| show(event, detail, output),
         })
         .map_err(|error| failure(error, environment))?;
+    let exit = exit(&tried);
     if output.json {
         let why = tried.unvouched();
-        let exit = if why.is_some() { ExitCode::Unverified } else { ExitCode::Passed };
         let data = json!({
             "directory": tried.directory,
             "verified": why.is_none(),
@@ -87,9 +89,32 @@ fn run(args: &ChatArgs, environment: &HostEnvironment, output: &Output) -> Resul
     output.say(&format!("the conversation is recorded in {}", environment.shown_from_home(&tried.directory)));
     if let Some(why) = tried.unvouched() {
         output.say(&not_verified(why));
-        return Ok(ExitCode::Unverified);
     }
-    Ok(ExitCode::Passed)
+    Ok(exit)
+}
+
+/// A conversation has no checks; it fails by how it ended.
+fn exit(tried: &Tried) -> ExitCode {
+    if tried.unvouched().is_some() {
+        return ExitCode::Unverified;
+    }
+    let events = || tried.run.events.iter().filter_map(|record| record.event.known());
+    let is_open = |event: &Event| {
+        let Event::Seen { what } = event else { return false };
+        matches!(**what, Observation::Unanswered { .. })
+    };
+    if events().any(is_open) {
+        return ExitCode::Failed;
+    }
+    let failure = events().find_map(|event| {
+        let Event::ConversationEnded { end } = event else { return None };
+        end.failure.as_ref()
+    });
+    match failure {
+        // So ends a turn that the person stopped; where the model's service failed there is a status.
+        None | Some(ConversationFailure::ResultIsError { api_error_status: None, .. }) => ExitCode::Passed,
+        Some(_) => tried.judgement.conclusion.exit(),
+    }
 }
 
 /// The agent chooses some of the words, such as ids of calls.

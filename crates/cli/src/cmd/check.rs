@@ -5,7 +5,7 @@ use crate::output::Output;
 use belljar_contract::{Diagnostic, Envelope, ExitCode, Sources, Wishes, visible};
 use belljar_report::render_diagnostics;
 use belljar_runner::suite::{AgreedBy, CheckedFiles, CheckedKind, check_files};
-use belljar_runner::{Agreements, Checked, DotenvBeside, HostEnvironment, Planner};
+use belljar_runner::{Agreements, Checked, DotenvBeside, HostEnvironment, Planner, PlanningError};
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -14,7 +14,8 @@ use std::path::PathBuf;
 ///
 /// Without PATH the manifests of this directory are checked. A directory stands for every scenario below it, with the
 /// sessions, scripts and skills that they name. A variable that is not set here is a warning; everything else that would
-/// keep an agent from starting is an error. The status is 0 without an error, otherwise 2.
+/// keep an agent from starting is an error. What a file names is checked once the file itself can be read. The status is 0
+/// without an error, otherwise 2.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar check\n  $ belljar check scenarios/\n  $ belljar check --kind script hello.json\n  $ belljar check --json\n"
@@ -59,7 +60,11 @@ impl Command for CheckArgs {
 }
 
 fn manifests(planner: &Planner, output: &Output) -> Result<ExitCode, CliError> {
-    let Checked { sources, diagnostics, agents, library, files } = planner.check()?;
+    let Checked { sources, diagnostics, agents, library, files } = planner.check().map_err(|error| {
+        let is_missing = matches!(error, PlanningError::NoManifest { .. });
+        let error = CliError::from(error);
+        if is_missing { error.hint("`belljar check DIR` checks the scenarios of a directory") } else { error }
+    })?;
     let data = json!({"files": files, "agents": agents, "library": library});
     let line = format!("{}: {}", visible(&files.join(" and ")), counted(agents, library));
     Ok(report((&sources, &diagnostics), data, &line, output))

@@ -19,11 +19,12 @@ use std::path::PathBuf;
 /// after a signal.
 #[derive(Debug, clap::Args)]
 #[command(
+    group = clap::ArgGroup::new("asked").required(true),
     after_help = "Examples:\n  $ belljar decide --question \"Which format?\" --option PDF --option HTML --answer \"format=HTML\"\n  $ belljar decide --tool Bash --input '{\"command\": \"ls\"}' --strict\n"
 )]
 pub struct DecideArgs {
     /// Text of the question
-    #[arg(long, value_name = "TEXT", conflicts_with = "tool", required_unless_present = "tool")]
+    #[arg(long, value_name = "TEXT", group = "asked")]
     question: Option<String>,
     /// Header of the question
     #[arg(long, value_name = "TEXT", default_value = "", requires = "question")]
@@ -35,7 +36,7 @@ pub struct DecideArgs {
     #[arg(long, requires = "question")]
     multi: bool,
     /// Ask for permission to run this tool; `AskUserQuestion` with the `questions` of `--input` asks several at once
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", group = "asked")]
     tool: Option<String>,
     /// Input of the tool, as JSON
     #[arg(long, value_name = "JSON", requires = "tool")]

@@ -19,7 +19,7 @@ pub struct GatesArgs {
     /// Directory given to `--decider-dir`
     #[arg(value_name = "DIR")]
     questions: PathBuf,
-    /// Keep listing new questions until the run has ended; an empty directory may still get some
+    /// Keep listing new questions until the run has ended; the run may begin later
     #[arg(short, long)]
     follow: bool,
     /// Print one JSON object; a list that goes on is printed without it

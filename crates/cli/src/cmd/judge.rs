@@ -80,11 +80,10 @@ fn data(judged: &JudgedAgain) -> serde_json::Value {
 fn print(args: &JudgeArgs, judged: &JudgedAgain, output: &Output) {
     let JudgedAgain { judgement, scenario, kept } = judged;
     let style = output.err_style();
-    let shown = if args.verbose { Shown::Everything } else { Shown::Failures };
-    let mut text = String::new();
-    if !args.quiet || judgement.conclusion != Conclusion::Passed {
-        text.push_str(&render_judgement(judgement, shown, style));
+    if args.quiet && judgement.conclusion == Conclusion::Passed {
+        return;
     }
+    let mut text = render_judgement(judgement, Shown::of(args.quiet, args.verbose), style);
     let result = kept.run.result.as_ref();
     let metrics = result.map_or_else(Metrics::default, |result| result.metrics.clone());
     let duration = result.map(|result| result.duration_ms);

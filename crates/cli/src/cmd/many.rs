@@ -90,6 +90,9 @@ impl Suite<'_> {
     pub fn run(&self) -> Result<SuiteOutcome, CliError> {
         let Self { files, times, many, deciders, environment, output, .. } = *self;
         let questions = deciders.map_or(Ok(None), |deciders| questions(deciders, environment))?;
+        if let Some(deciders) = deciders.filter(|_| !self.quiet) {
+            deciders.say_where_to_answer(output);
+        }
         let jobs: Vec<(&AbsPath, u32)> =
             files.iter().flat_map(|file| (1..=times).map(move |time| (file, time))).collect();
         let name = |(file, time): &(&AbsPath, u32)| match time {

@@ -9,8 +9,8 @@ use belljar_runner::suite::{
     Consent, JobResult, LoadError, SuiteOutcome, SuiteVerb, Trial, TrialUse, scenario_files,
 };
 use belljar_runner::tape::{
-    Changed, Failing, Normaliser, Normalisers, Recorded, TapeWriteError, Taping, check_target, finds_its_scenario,
-    sharing_a_tape, tape_beside,
+    Changed, Failing, Normaliser, Normalisers, Recorded, TapeWriteError, Taping, check_target,
+    finds_its_scenario, sharing_a_tape, tape_beside,
 };
 use serde_json::{Value, from_value};
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ pub struct Source {
     /// Record with the script beside each scenario, NAME.script.json, as the model
     #[arg(long, conflicts_with = "script")]
     scripted: bool,
-    /// Record a run even if it did not pass
+    /// Record a run even if it did not pass; the status is 0 then, the verdict is printed
     #[arg(long)]
     allow_failing: bool,
     #[command(flatten)]

@@ -20,7 +20,7 @@ use belljar_runner::suite::{
 };
 use belljar_runner::tape::{
     AcrossVersions, OnDrift, Pace, ReplayError, ReplayRequest, Scenarios, StaleRule, Tape, find_tapes,
-    open_cassette, recorded_agent, replay,
+    open_cassette, recorded_agent, replay, tape_beside,
 };
 use serde_json::Value;
 use std::ffi::OsString;
@@ -146,6 +146,11 @@ fn run(args: &ReplayArgs, environment: &HostEnvironment, output: &Output) -> Res
     for path in &args.paths {
         let path = TryOptions::path(environment, path)?;
         if path.as_path().is_file() {
+            if path.as_path().extension().is_some_and(|ending| ending == "yaml" || ending == "yml") {
+                let text = format!("`{}` is a scenario, not a tape", environment.shown(&path));
+                let hint = format!("its tape is {}", environment.shown(&tape_beside(&path, None)));
+                return Err(CliError::new(ExitCode::Invalid, text).hint(hint));
+            }
             tapes.push(path);
             continue;
         }
@@ -303,7 +308,7 @@ fn open_to_run(
 }
 
 const fn shown_by(args: &ReplayArgs) -> Shown {
-    if args.verbose || args.explain { Shown::Everything } else { Shown::Failures }
+    Shown::of(args.quiet, args.verbose || args.explain)
 }
 
 fn replay_one(
@@ -357,7 +362,7 @@ fn replay_one(
         }
         options.verbose |= args.explain;
         print_result(trial, &replayed.tried, &options, environment, output);
-        say(&stale_hint(args, &replayed.changed, &shown), output);
+        say(&stale_hint(args, &replayed.changed, (&shown, trial.file.as_ref())), output);
     }
     Ok((exit, replayed.json(trial)))
 }

@@ -9,7 +9,8 @@ use serde_json::json;
 /// List the runs that are kept, newest first
 ///
 /// Every agent that runs leaves a directory, and so does every command that may use the network. `trace` shows a run and
-/// `judge` judges it again; both take the id or the beginning of it. `gc --runs` deletes old ones.
+/// `judge` judges it again; both take the id or the beginning of it. `gc --runs` deletes old ones. A run whose files changed
+/// after it is not verified: the list goes by their names and times, `trace` and `judge` read them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar runs\n  $ belljar runs --failed\n  $ belljar runs --json\n")]
 pub struct RunsArgs {

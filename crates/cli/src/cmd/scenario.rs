@@ -66,7 +66,7 @@ struct FromArgs {
     /// Scenario to write [default: NAME-from-run.yaml]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Session that the scenario names [default: the one of the run, as it was written]
+    /// Session that the scenario names [default: the one of the run]
     #[arg(long, value_name = "FILE")]
     session: Option<PathBuf>,
     /// Replace a file that exists
@@ -146,7 +146,9 @@ impl From<FromRunError> for CliError {
                 .hint("`belljar scenario new DIR` makes a scenario from the skill"),
             FromRunError::Doubtful { .. } => CliError::from_chain(ExitCode::Unverified, &error)
                 .hint("`belljar trace RUN` shows what is left of it"),
-            FromRunError::Read(_) => CliError::from_chain(ExitCode::Invalid, &error),
+            FromRunError::Read(_) | FromRunError::NoSession { .. } => {
+                CliError::from_chain(ExitCode::Invalid, &error)
+            }
         }
     }
 }

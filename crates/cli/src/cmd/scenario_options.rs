@@ -169,6 +169,9 @@ impl TryOptions {
             (Plays::ScriptBeside, Some(file)) => own_script(trial, &script_beside(file), consent)?,
             (Plays::ScriptBeside, None) | (Plays::AsAsked, _) => self.model(environment)?,
         };
+        if !self.quiet {
+            self.deciders.say_where_to_answer(output);
+        }
         let detail = self.detail();
         let tried = trial
             .run(TrialRequest {

@@ -18,16 +18,17 @@ use std::path::PathBuf;
 /// questions are answered by `--answer`, a policy, a program, or by you at a terminal.
 #[derive(Debug, clap::Args)]
 #[command(
+    group = clap::ArgGroup::new("said").required(true),
     after_help = "Examples:\n  $ belljar skill skills/changelog \"Write the release notes\" --dry-run\n  $ belljar skill skills/changelog \"Write the release notes\" --script hello.json\n"
 )]
 pub struct SkillArgs {
     #[command(flatten)]
     pub subject: SubjectOptions,
     /// Prompt for the agent
-    #[arg(required_unless_present = "prompt_file", conflicts_with = "prompt_file")]
+    #[arg(group = "said")]
     prompt: Option<String>,
     /// Read the prompt from this file; `-` is standard input
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "said")]
     prompt_file: Option<PathBuf>,
     /// Show the plan and start nothing
     #[arg(long)]
@@ -151,6 +152,7 @@ fn run(args: &SkillArgs, environment: &HostEnvironment, output: &Output) -> Resu
     if !options.quiet {
         warn(&trial, output);
     }
+    options.say_where_to_answer(output);
     let detail = options.detail();
     let tried = trial
         .run(TrialRequest {

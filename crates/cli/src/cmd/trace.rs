@@ -2,7 +2,7 @@ use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, Lane};
-use belljar_report::{RunTrace, Trace, TracePart, render_run, trace_steps};
+use belljar_report::{RunTrace, Trace, TracePart, TraceVerdict, render_run, trace_steps};
 use belljar_runner::suite::unvouched;
 use belljar_runner::{HostEnvironment, KeptRun, find_run};
 use clap::ValueEnum;
@@ -64,7 +64,7 @@ impl Command for TraceArgs {
 fn run(args: &TraceArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let directory = find_run(&args.run, environment)?;
     let kept = KeptRun::open(directory, environment, Lane::Local)
-        .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error))?;
+        .map_err(|error| CliError::from_chain(error.exit(), &error))?;
     let traced = traced(&kept, args.full);
     let sound = traced.doubts.is_empty() && traced.trace.incomplete.is_none();
     let exit = if sound { ExitCode::Passed } else { ExitCode::Unverified };
@@ -87,10 +87,13 @@ fn traced(kept: &KeptRun, full: bool) -> RunTrace {
     RunTrace {
         run: kept.run.head.id.clone(),
         verb: kept.verb(),
+        is_taped: kept.is_taped(),
         subject: kept.subject(),
         agent: kept.agent(),
         started_at_ms: kept.run.head.started_at_ms,
-        verdict: verdict.filter(|_| doubts.is_empty()).map(|verdict| (verdict.conclusion, verdict.exit_code)),
+        verdict: verdict
+            .filter(|_| doubts.is_empty())
+            .map(|verdict| TraceVerdict { conclusion: verdict.conclusion, exit_code: verdict.exit_code }),
         conversation: kept.source,
         doubts,
         lost_files: kept.lost_files(),

@@ -58,3 +58,19 @@ fn a_person_talks_answers_and_stops_a_turn() {
     screen.keys(&["/exit", "Enter"]);
     screen.wait_for("status-0");
 }
+
+#[test]
+fn a_question_that_no_one_answers_fails_the_conversation() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    stage.skill("project/skills", "notes");
+    let asked = json!({"tool_use": {"name": "AskUserQuestion", "input": {"questions": [
+        {"question": "Which format?", "header": "Format", "multiSelect": false, "options": [
+            {"label": "PDF", "description": "p"}, {"label": "HTML", "description": "h"}]}]}}});
+    stage.write("project/script.json", script(&[asked]));
+    let chat = ["chat", "skills/notes", "--say", "Go", "--script", "script.json", "--answer", "format=Word"];
+    let found = tried(&stage, &chat);
+    assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
+    assert!(found.stderr.contains("correct --answer \"format=Word\""), "{}", found.stderr);
+    assert!(!found.stderr.contains("would answer it"), "{}", found.stderr);
+}

@@ -313,3 +313,32 @@ fn a_script_with_a_fault_is_refused_at_its_place_before_a_run() {
         assert!(found.stderr.contains("did you mean `answer`?"), "{}", found.stderr);
     }
 }
+
+/// What `test` would refuse, or never answer, is said before.
+#[test]
+fn what_a_run_would_refuse_or_never_use_is_reported() {
+    let stage = Stage::new();
+    stage.write(
+        "project/a.yaml",
+        "prompt: Go\nfidelity: microvm\nanswers:\n  - {when_tool: \"mcp__*\", decide: allow}\n  \
+         - {when_tool: bash, decide: allow}\n  - {when_tool: Bash, decide: allow}\n  \
+         - {when_tool: Bash, decide: deny}\nassert:\n  - result: success\n",
+    );
+    let found = stage.json(&["check", "--json", "a.yaml"]);
+    let codes: Vec<&str> =
+        found["diagnostics"].as_array().unwrap().iter().map(|one| one["code"].as_str().unwrap()).collect();
+    let expected = ["no-backend", "unreached-rule", "unmatched-rule", "unmatched-rule"];
+    assert_eq!((codes.as_slice(), &found["exit_code"]), (expected.as_slice(), &json!(0)), "{found:#}");
+    stage.write(
+        "project/a.yaml",
+        "prompt: Go\nanswers:\n  - {when_tool: Bash, decide: allow}\n  - {when_tool: Bash, decide: deny}\n\
+         assert:\n  - tool_called: Bash\n  - tool_not_called: B*\n",
+    );
+    let found = stage.run(&["check", "a.yaml"]);
+    for part in ["cannot both hold", "this one never answers"] {
+        assert!(found.stderr.contains(part), "{part}: {}", found.stderr);
+    }
+    let found = stage.run(&["replay", "a.yaml"]);
+    assert_eq!(found.status.code(), Some(2), "{found:?}");
+    assert!(found.stderr.contains("`a.yaml` is a scenario") && found.stderr.contains("a.tape"), "{found:?}");
+}

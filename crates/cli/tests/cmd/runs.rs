@@ -342,3 +342,70 @@ fn a_run_and_its_findings_have_the_same_id() {
         assert!(listed.stdout.contains("out  new; a link"), "{listed:?}");
     }
 }
+
+/// What `judge` does not accept is not listed as passed.
+#[test]
+fn a_run_that_was_altered_is_not_listed_as_passed() {
+    require!(Agent, Bwrap);
+    let stage = stage();
+    let (_, directory) = tested(&stage, "good");
+    let id = name(&directory).rsplit_once('-').unwrap().1.to_owned();
+    let altered: [(&str, fn(&Path)); 4] = [
+        ("events.jsonl", |run| append(&run.join("events.jsonl"))),
+        ("result.json", |run| fs::remove_file(run.join("result.json")).unwrap()),
+        ("added", |run| fs::write(run.join("added"), "x").unwrap()),
+        ("result.json", |run| append(&run.join("result.json"))),
+    ];
+    for (number, (file, alter)) in altered.into_iter().enumerate() {
+        let copied = stage.path(RUNS).join(format!("2099010{number}-000000-a-{id}"));
+        copy(&directory, &copied);
+        assert_eq!(rows(&stage, &[])[0]["state"], "judged", "a copy is as it was");
+        alter(&copied);
+        let failed = rows(&stage, &["--failed"]);
+        assert_eq!(
+            (failed.len(), &failed[0]["state"]),
+            (number + 1, &json!("changed")),
+            "{file}: {failed:#?}"
+        );
+        assert!(failed[0]["why"].as_str().unwrap().contains(file), "{failed:#?}");
+        let path = copied.to_str().unwrap();
+        for verb in ["judge", "trace"] {
+            let found = stage.run(&[verb, path]);
+            let said = format!("{}{}", found.stdout, found.stderr);
+            assert_eq!(found.status.code(), Some(3), "{verb} {file}: {said}");
+            assert!(said.contains(&format!("`{file}`")), "{verb}: {said}");
+        }
+    }
+}
+
+fn append(path: &Path) {
+    let text = fs::read_to_string(path).unwrap();
+    fs::write(path, text + "x\n").unwrap();
+}
+
+#[test]
+fn quiet_prints_failures_only() {
+    require!(Agent, Bwrap);
+    let stage = stage();
+    let both = "prompt: Go\nanswers:\n  - {when_tool: Bash, decide: allow}\nassert:\n  \
+                - tool_called: Bash\n  - transcript_contains: never said\n";
+    stage.write("project/scenarios/both.yaml", both);
+    fs::copy(stage.path("project/script.json"), stage.path("project/scenarios/both.script.json")).unwrap();
+    for (arguments, status) in [
+        (&["test", "-q", "--scripted", "scenarios/good.yaml"][..], 0),
+        (&["judge", "-q", "last"], 0),
+        (&["test", "-q", "--scripted", "scenarios/both.yaml"], 1),
+        (&["judge", "-q", "last"], 1),
+    ] {
+        let found = tried(&stage, arguments);
+        assert_eq!(found.status.code(), Some(status), "{found:?}");
+        match status {
+            0 => assert_eq!((found.stdout.as_str(), found.stderr.as_str()), ("", ""), "{arguments:?}"),
+            _ => assert!(
+                found.stderr.contains("x  transcript_contains") && !found.stderr.contains("ok "),
+                "{arguments:?}: {}",
+                found.stderr
+            ),
+        }
+    }
+}

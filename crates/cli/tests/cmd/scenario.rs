@@ -157,6 +157,14 @@ fn a_scenario_from_a_run_passes_with_the_same_script() {
     let found = stage.run(&["scenario", "from", "last", "--out", "scenarios/again.yaml"]);
     assert_eq!(found.status.code(), Some(2), "{found:?}");
     assert!(found.stderr.contains("--force"), "{}", found.stderr);
+    // Elsewhere the session is named from there.
+    let found = stage.run(&["scenario", "from", "last", "--out", "elsewhere.yaml"]);
+    assert_eq!((found.status.code(), found.stderr.as_str()), (Some(0), ""), "{found:?}");
+    let checked = stage.run(&["check", "elsewhere.yaml"]);
+    assert_eq!((checked.status.code(), checked.stderr.as_str()), (Some(0), ""), "{checked:?}");
+    let found = stage.run(&["scenario", "from", "last", "--out", "none.yaml", "--session", "nosuch.yaml"]);
+    assert_eq!(found.status.code(), Some(2), "{found:?}");
+    assert!(found.stderr.contains("nosuch.yaml` is not a file"), "{}", found.stderr);
 }
 
 /// A run for which nothing holds, or not what its scenario expected, is not made into a scenario that says so.

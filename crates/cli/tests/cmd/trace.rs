@@ -33,11 +33,12 @@ fn a_run_is_traced_and_a_run_that_was_cut_short_says_so() {
     let directory = envelope["data"]["directory"].as_str().unwrap();
     let (status, traced) = tried_json(&stage, &["trace", "last", "--json"]);
     assert_eq!(status, 0, "{traced:#}");
+    assert_eq!(traced["data"]["verdict"], json!({"conclusion": "passed", "exit_code": 0}));
     let trace = &traced["data"]["trace"];
     assert_eq!((&trace["tools"][0]["tool"], &trace["tools"][0]["status"]), (&json!("Bash"), &json!("error")));
     assert_eq!(trace["files"]["created"], json!([["outputs/x", 2]]));
     let page = tried(&stage, &["trace", directory]);
-    for part in ["Bash", "error", "outputs/x", "Egress: none", "Questions: none"] {
+    for part in ["Bash", "error", "outputs/x", "Egress: none", "Questions to the user: none"] {
         assert!(page.stdout.contains(part), "{part}: {}", page.stdout);
     }
     a_log_that_was_written_anew_is_noticed(&stage, Path::new(directory));
@@ -97,9 +98,10 @@ fn the_whole_conversation_and_each_part_can_be_shown() {
         assert!(full.contains(part), "{part}: {full}");
     }
     assert!(full.contains("    one\\u{1b}[2Jtwo") && !full.contains('\u{1b}'), "escaped: {full}");
-    let kinds = ["Tools", "Questions", "Files", "Egress"];
+    let kinds = ["Tools", "Questions to the user", "Files", "Egress"];
     for only in kinds {
-        let page = shown(&["--only", &only.to_lowercase()]);
+        let part = only.split(' ').next().unwrap().to_lowercase();
+        let page = shown(&["--only", &part]);
         let here: Vec<&str> = kinds
             .into_iter()
             .filter(|kind| page.contains(&format!("\n{kind}\n")) || page.contains(&format!("\n{kind}:")))

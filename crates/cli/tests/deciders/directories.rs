@@ -115,6 +115,23 @@ fn a_signal_ends_a_list_that_is_followed() {
 }
 
 #[test]
+fn a_list_is_followed_before_its_run_begins() {
+    let stage = Stage::new();
+    let mut child = stage.command(&["gates", "later", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    let mut follower = Follower { child, lines };
+    while !stage.path("project/later").is_dir() {
+        assert!(follower.child.try_wait().unwrap().is_none(), "it waits");
+        std::thread::yield_now();
+    }
+    let asked = json!({"type": "decision_request", "id": "r-1", "kind": "permission", "tool": "Bash"});
+    stage.write("project/later/req-1.json", asked.to_string());
+    assert_eq!(follower.next()["seq"], 1);
+    signal(&follower.child, "-TERM");
+    assert_eq!(follower.status(), Some(130));
+}
+
+#[test]
 fn a_directory_of_no_decider_is_an_error() {
     let stage = Stage::new();
     stage.write("project/src/a.txt", "");

@@ -83,7 +83,8 @@ impl Player {
             Exhausted::Reply(text) => Choice::ExhaustedReply { text: text.clone() },
             Exhausted::Error => Choice::ExhaustedError {
                 message: format!(
-                    "the script is exhausted: all {total} turns were played before this request"
+                    "the script is exhausted: this request came after {}",
+                    if total == 1 { "its only turn".to_owned() } else { format!("all {total} turns") }
                 ),
             },
         }

@@ -50,6 +50,35 @@ pub enum KeptRunError {
     Tape(#[from] TapeFailure),
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
+    /// The run cannot be read because files of it changed.
+    #[error("the record of the run in `{directory}` cannot be read: {}", list(.changes))]
+    Changed { directory: AbsPath, changes: Vec<RecordChange> },
+}
+
+fn list(changes: &[RecordChange]) -> String {
+    changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl KeptRunError {
+    #[must_use]
+    pub const fn exit(&self) -> ExitCode {
+        match self {
+            Self::Changed { .. } => ExitCode::Unverified,
+            Self::Read(_) | Self::Tape(_) | Self::Protocol(_) => ExitCode::Invalid,
+        }
+    }
+
+    /// The error about a run that cannot be read, if files of it changed.
+    pub(crate) fn changed(directory: &AbsPath, environment: &HostEnvironment) -> Option<Self> {
+        let reader = RunReader::new(directory.clone());
+        let of_summary = || Some(reader.summary().ok()??.run);
+        let run = reader.head().ok().map(|head| head.id).or_else(of_summary)?;
+        if is_running(directory) {
+            return None;
+        }
+        let changes = Seals::new(&environment.state).check(directory, &run).ok()?;
+        (!changes.is_empty()).then(|| Self::Changed { directory: directory.clone(), changes })
+    }
 }
 
 impl KeptRun {
@@ -63,7 +92,9 @@ impl KeptRun {
         }
         // A run that ends meanwhile is then complete, and said to be running: never the other way.
         let is_running = is_running(&directory);
-        let (run, evidence) = evidence(&directory, lane)?;
+        let (run, evidence) = evidence(&directory, lane).map_err(|error| {
+            KeptRunError::changed(&directory, environment).unwrap_or_else(|| error.into())
+        })?;
         let changes = match is_running {
             true => Vec::new(),
             false => Seals::new(&environment.state).check(&directory, &run.head.id)?,
@@ -118,7 +149,13 @@ impl KeptRun {
     /// The name of the scenario, or of the agent.
     #[must_use]
     pub fn subject(&self) -> String {
-        subject(&self.run.head)
+        self.tape.as_ref().map_or_else(|| subject(&self.run.head), |tape| tape.scenario.name.clone())
+    }
+
+    /// Whether it is the run on a tape.
+    #[must_use]
+    pub const fn is_taped(&self) -> bool {
+        self.tape.is_some()
     }
 
     /// The evidence to show: where belljar did not hold the conversation itself, with the agent's transcript.

@@ -118,7 +118,7 @@ pub enum RunRowEnd {
     },
     /// belljar was killed before the run ended.
     CutShort,
-    /// The summary is not the one that was written when the run ended.
+    /// A file is not as it was when the run ended.
     Changed {
         why: String,
     },
@@ -141,7 +141,7 @@ impl RunRowEnd {
     }
 }
 
-/// All runs, newest first. Of most of them only the summary and the head are read.
+/// All runs, newest first. Of most of them only the summary, the head, and the names and times of the other files are read.
 ///
 /// # Errors
 /// If the directory of runs cannot be read.
@@ -175,12 +175,14 @@ fn summarised(place: RunPlace, summary: RunSummary, seals: &Seals) -> RunRow {
     let RunPlace { directory, name: _, id } = place;
     // The name of the directory counts, so that a summary does not pass in another run's place.
     let run = id.as_ref().unwrap_or(&summary.run);
-    let end = match (seals.check_file(&directory, run, SUMMARY), &summary.verdict) {
-        (Some(change), _) => RunRowEnd::Changed { why: change.to_string() },
-        (None, Some(verdict)) => {
+    let changes = seals.check_recent(&directory, run, SUMMARY);
+    let end = match (changes.as_deref(), &summary.verdict) {
+        (Err(why), _) => RunRowEnd::Broken { why: with_causes(why) },
+        (Ok([change, ..]), _) => RunRowEnd::Changed { why: change.to_string() },
+        (Ok([]), Some(verdict)) => {
             RunRowEnd::Judged { conclusion: verdict.conclusion, exit_code: verdict.exit_code }
         }
-        (None, None) => without_verdict(Some(summary.verb), summary.status.clone()),
+        (Ok([]), None) => without_verdict(Some(summary.verb), summary.status.clone()),
     };
     let agent = || match seals.check_file(&directory, run, HEAD) {
         None => RunReader::new(directory.clone()).head().ok().as_ref().and_then(agent_used),

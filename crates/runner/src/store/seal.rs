@@ -3,7 +3,7 @@
 
 use crate::store::machine_key::{MachineKey, keyed, machine_key, read_key};
 use belljar_contract::{AbsPath, Digest, RunId};
-use belljar_record::{ReadError, RecordChange, WriteError, check_file, check_manifest, write_manifest};
+use belljar_record::{ReadError, RecordChange, WriteError, check_manifest, check_recent, write_manifest};
 
 /// Keeps these digests apart from all others that are made with the key.
 const PURPOSE: &[u8] = b"belljar run manifest\n";
@@ -37,11 +37,16 @@ impl Seals {
         }
     }
 
-    /// How one file differs from what it was.
-    pub fn check_file(&self, directory: &AbsPath, run: &RunId, name: &str) -> Option<RecordChange> {
+    /// The same by the times of the files; only `always`, and files that are newer than the manifest, are read.
+    pub fn check_recent(
+        &self,
+        directory: &AbsPath,
+        run: &RunId,
+        always: &str,
+    ) -> Result<Vec<RecordChange>, ReadError> {
         match &self.key {
-            Some(key) => check_file(directory, run, name, Some(&|content| seal(key, content))),
-            None => check_file(directory, run, name, None),
+            Some(key) => check_recent(directory, run, (Some(&|content| seal(key, content)), always)),
+            None => check_recent(directory, run, (None, always)),
         }
     }
 }

@@ -63,7 +63,9 @@ pub fn judge_again(
     let trial = match scenario {
         Some(file) => load_scenario_alone(environment, file)?,
         None if is_tape(&directory) => return Err(JudgeError::Tape { directory }),
-        None => own_scenario(&directory, environment)?,
+        None => own_scenario(&directory, environment).map_err(|error| {
+            KeptRunError::changed(&directory, environment).map_or(error, JudgeError::Kept)
+        })?,
     };
     let kept = KeptRun::open(directory, environment, trial.scenario.lane)?;
     let mut judgement = trial.checks.judge(&kept.evidence);

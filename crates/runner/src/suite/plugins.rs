@@ -6,6 +6,7 @@ use belljar_contract::{AbsPath, LibraryName, MountSource, PathUse, Plan};
 use belljar_plan::{PathText, PluginReference, PluginSource, Session, parse_document, parse_marketplace};
 use belljar_session::SkillPlace;
 use std::fs;
+use std::io;
 
 pub(super) type Resolve<'a> = &'a dyn Fn(&PathText) -> Result<AbsPath, belljar_contract::PathError>;
 
@@ -86,7 +87,13 @@ pub fn skills(path: &AbsPath, out: &mut Vec<(LibraryName, AbsPath)>) -> Result<(
         let name = name.ok_or_else(|| wrong("has a directory name that is not a valid name for a skill"))?;
         return push_once("the skill", out, name, path.clone());
     }
-    let Ok(entries) = fs::read_dir(path) else { return Err(wrong("does not exist")) };
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Err(wrong("is a file; name the directory that contains it"));
+        }
+        Err(_gone) => return Err(wrong("does not exist")),
+    };
     let mut below: Vec<AbsPath> = entries
         .flatten()
         .filter_map(|entry| AbsPath::new(entry.path()).ok())

@@ -9,7 +9,7 @@ use super::staleness::strictly;
 use super::{AcrossVersions, Changed, Mutations, Origins, mutate};
 use crate::environment::HostEnvironment;
 use crate::suite::{EndSignals, SuiteEnd, SuiteError, Trial, at_once, load_scenario_alone};
-use belljar_contract::{AbsPath, ExitCode, Observation, TapeNormaliser, Wishes};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, Observation, TapeNormaliser, Wishes};
 use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
 use serde_json::{Value, json};
 use std::num::NonZero;
@@ -111,14 +111,18 @@ pub fn rejudge(
 }
 
 impl Rejudged {
-    /// A conversation with an unnoticed change has failed.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
+        self.conclusion().exit()
+    }
+
+    /// A conversation with an unnoticed change has failed.
+    fn conclusion(&self) -> Conclusion {
         match self.mutations.as_ref().map(|mutations| (mutations.tried, mutations.unnoticed.len())) {
-            None => self.found.judgement.conclusion.exit(),
-            Some((0, _)) => ExitCode::Unverified,
-            Some((_, 0)) => ExitCode::Passed,
-            Some(_) => ExitCode::Failed,
+            None => self.found.judgement.conclusion,
+            Some((0, _)) => Conclusion::Unverified,
+            Some((_, 0)) => Conclusion::Passed,
+            Some(_) => Conclusion::Failed,
         }
     }
 
@@ -129,7 +133,7 @@ impl Rejudged {
             "tape": path,
             "scenario": trial.scenario.name,
             "lane": "protocol",
-            "conclusion": found.judgement.conclusion,
+            "conclusion": self.conclusion(),
             "exit_code": self.exit().code(),
             "checks": found.judgement.checks,
             "signals": found.judgement.signals,

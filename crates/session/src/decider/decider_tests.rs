@@ -92,9 +92,32 @@ fn a_rule_that_does_not_fit_leaves_the_question_open() {
     let unanswered = chain.decide(&tool("Bash", json!({"command": "make"}))).unwrap_err();
     assert_eq!(
         unanswered.notes,
-        ["the rule for Bash does not fit its input: `file_path`: the input has no `file_path`"]
+        [
+            "the rule for Bash does not fit its input: `file_path`: the input has no `file_path`",
+            "change `allow_if` of rule 1 in the scenario's `answers`",
+        ]
     );
-    assert_eq!(unanswered.paste.as_deref(), Some("- when_tool: \"Bash\"\n  decide: allow  # or deny\n"));
+    assert_eq!(unanswered.paste, None, "a rule after it would not be asked");
+}
+
+/// A rule after one that matches is never asked, so none is suggested.
+#[test]
+fn a_wrong_label_is_mended_where_it_was_written() {
+    let rule = || json!([{"when_question": "color", "choose": "Bleu"}]);
+    let flag = || vec![parse_answer_flag("color=Bleu").unwrap()];
+    for (scripted, expected) in [
+        (rules(rule()), "change `choose` of rule 1 in the scenario's `answers`"),
+        (
+            Scripted::default().with(policy(&rule()).unwrap(), By::Policy),
+            "change `choose` of rule 1 of the answer policy",
+        ),
+        (Scripted::default().with(flag(), By::CommandLine), "correct --answer \"color=Bleu\""),
+    ] {
+        let chain = Chain::default().then(scripted).then(First);
+        let found = chain.decide(&gate(&[("Which color?", false, &["Blue", "Red"])])).unwrap_err();
+        assert!(found.notes[0].contains("did you mean \"Blue\"?"), "{found:?}");
+        assert_eq!((found.notes[1].as_str(), found.paste), (expected, None));
+    }
 }
 
 #[test]
@@ -125,7 +148,8 @@ fn gates_are_answered_whole_or_not_at_all() {
         panic!()
     };
     assert!(note.unwrap().contains("Other?"));
-    let Decision::Broken { why } = scripted.decide(&gate(&[("Which color?", false, &["Green", "Grey"])]))
+    let Decision::Broken { why, mend: _ } =
+        scripted.decide(&gate(&[("Which color?", false, &["Green", "Grey"])]))
     else {
         panic!()
     };

@@ -1,6 +1,6 @@
 //! The decider that takes the first option.
 
-use super::{Decider, Decision};
+use super::{Decider, Decision, Mend};
 use crate::question::{Answer, AnswerValue, By, Chosen, Question};
 use belljar_contract::{DialogReply, ElicitationReply};
 
@@ -18,7 +18,10 @@ impl Decider for First {
                 match questions.iter().map(|asked| first(&asked.options)).collect() {
                     Some(chosen) => AnswerValue::Choices(chosen),
                     None => {
-                        return Decision::Broken { why: "a question has no option to take first".to_owned() };
+                        return Decision::Broken {
+                            why: "a question has no option to take first".to_owned(),
+                            mend: Mend::AddRule,
+                        };
                     }
                 }
             }

@@ -123,7 +123,12 @@ fn without_recommended(label: &str) -> String {
 
 fn begins_with(label: &str, wanted: &str) -> bool {
     let rest = label.strip_prefix(wanted).filter(|_| !wanted.is_empty());
-    rest.is_some_and(|rest| rest.trim_start().chars().next().is_none_or(|next| BOUNDARIES.contains(&next)))
+    rest.is_some_and(|rest| {
+        let next = rest.trim_start();
+        // A hyphen between blanks is a dash; one without them joins words.
+        (next.starts_with("- ") && next != rest)
+            || next.chars().next().is_none_or(|next| BOUNDARIES.contains(&next))
+    })
 }
 
 fn none(asked: &AskedQuestion, wanted: &str) -> LabelError {
@@ -158,10 +163,14 @@ mod tests {
             (["A", "B"], "first", "A"),
             (["Fast: no checks", "Slow"], "fast", "Fast: no checks"),
             (["Fast — no checks", "Faster"], "fast", "Fast — no checks"),
+            (["Fast - no checks", "Faster"], "fast", "Fast - no checks"),
         ] {
             assert_eq!(one(&labels, wanted, scripted).as_deref(), Ok(expected), "{labels:?} {wanted}");
         }
         assert!(one(&["Markdown", "HTML"], "Mark", scripted).is_err(), "not at a boundary");
+        for joined in ["Fast-track", "Fast- x", "Fast -x"] {
+            assert!(one(&[joined, "Slow"], "fast", scripted).is_err(), "{joined}");
+        }
         assert!(matches!(one(&["x: a", "x: b"], "x", scripted), Err(LabelError::Ambiguous { .. })));
         assert!(matches!(one(&["RED", "red"], "Red", scripted), Err(LabelError::Ambiguous { .. })));
         for wanted in ["0", "3", "99999999999999999999", ""] {

@@ -52,7 +52,17 @@ pub enum Decision {
     /// A rule of this decider matches but cannot be evaluated. No further decider is asked.
     Broken {
         why: String,
+        mend: Mend,
     },
+}
+
+/// What would have a question answered at which a decider broke off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mend {
+    /// A rule for the question, which is asked before this decider.
+    AddRule,
+    /// Another text of the rule that decided, as this sentence says: a rule after it is never asked.
+    ChangeRule(String),
 }
 
 /// A question that no decider answered.
@@ -63,7 +73,7 @@ pub struct Unanswered {
     pub about: &'static str,
     /// The notes of the deciders, in their order.
     pub notes: Vec<String>,
-    /// Lines for the `answers` of a scenario that would answer the question, if any.
+    /// Lines for the `answers` of a scenario that would answer the question, if further rules can.
     pub paste: Option<String>,
 }
 
@@ -84,17 +94,22 @@ impl Chain {
     /// If no decider answers, with their notes and rules that would help.
     pub fn decide(&self, question: &Question) -> Result<Answer, Unanswered> {
         let mut notes = Vec::new();
+        let mut paste = paste::lines(question);
         for decider in &self.0 {
             match decider.decide(question) {
                 Decision::Answered(answer) => return Ok(answer),
                 Decision::NoOpinion { note } => notes.extend(note),
-                Decision::Broken { why } => {
+                Decision::Broken { why, mend } => {
                     notes.push(why);
+                    if let Mend::ChangeRule(how) = mend {
+                        notes.push(how);
+                        paste = None;
+                    }
                     break;
                 }
             }
         }
-        Err(Unanswered { about: question.about(), notes, paste: paste::lines(question) })
+        Err(Unanswered { about: question.about(), notes, paste })
     }
 }
 

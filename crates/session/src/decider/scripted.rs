@@ -2,7 +2,7 @@
 
 use super::label::{LabelReading, choose};
 use super::rule::{Allowance, Rule, Then};
-use super::{Decider, Decision};
+use super::{Decider, Decision, Mend};
 use crate::question::{Answer, AnswerValue, By, Chosen, Question};
 use belljar_contract::{AfterDeny, AskedQuestion, PermissionRequest};
 
@@ -43,7 +43,7 @@ impl Scripted {
             Ok(Allowance::Deny) => AnswerValue::Deny { message: DENIED.to_owned(), then: AfterDeny::GoOn },
             Err(why) => {
                 let why = format!("the rule for {} does not fit its input: {why}", request.tool);
-                return Decision::Broken { why };
+                return Decision::Broken { why, mend: Mend::ChangeRule(sourced.correction("allow_if")) };
             }
         };
         Decision::Answered(Answer { value, by: sourced.by, reason: sourced.reason(), grant })
@@ -58,7 +58,9 @@ impl Scripted {
         for asked in questions {
             match self.answer_to(asked) {
                 None => unmatched.push(asked.question.as_str()),
-                Some((_, Err(why))) => return Decision::Broken { why },
+                Some((sourced, Err(why))) => {
+                    return Decision::Broken { why, mend: Mend::ChangeRule(sourced.correction("choose")) };
+                }
                 Some((sourced, Ok(chosen))) => {
                     answers.push(chosen);
                     reasons.push(sourced.reason());
@@ -104,6 +106,17 @@ impl SourcedRule {
             None => format!("rule {} of {}", self.number, self.by.name()),
         }
     }
+
+    /// What to change so that the rule can be evaluated.
+    fn correction(&self, key: &str) -> String {
+        match (&self.rule.then, self.by) {
+            (Then::Choose { when, labels }, By::CommandLine) => {
+                format!("correct --answer \"{}={}\"", when.source(), labels.join(", "))
+            }
+            (_, By::Policy) => format!("change `{key}` of rule {} of the answer policy", self.number),
+            (_, _) => format!("change `{key}` of rule {} in the scenario's `answers`", self.number),
+        }
+    }
 }
 
 impl Decider for Scripted {
@@ -112,7 +125,7 @@ impl Decider for Scripted {
             Question::Permission(request) => self.permission(request),
             Question::Choice { questions, .. } => self.gate(questions),
             Question::Unreadable { why, .. } => {
-                Decision::Broken { why: format!("the agent's question: {why}") }
+                Decision::Broken { why: format!("the agent's question: {why}"), mend: Mend::AddRule }
             }
             Question::Hook(_) | Question::Mcp(_) | Question::Elicitation(_) | Question::Dialog(_) => {
                 Decision::NoOpinion { note: None }

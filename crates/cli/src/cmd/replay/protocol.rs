@@ -5,7 +5,7 @@ use super::{ReplayArgs, across, shown_by, stale_rule};
 use crate::cmd::many;
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, ExitCode, visible};
+use belljar_contract::{AbsPath, Conclusion, ExitCode, visible};
 use belljar_report::render_judgement;
 use belljar_runner::suite::{JobResult, SuiteOutcome, SuiteVerb};
 use belljar_runner::tape::{
@@ -87,9 +87,15 @@ fn print_rejudged(
         text.push_str(&read.mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
         text.push_str(&match read.cassette {
             Some(_) => cassette_hint(args, &read.changed).to_owned(),
-            None => stale_hint(args, &read.changed, &environment.shown(path)),
+            None => stale_hint(args, &read.changed, (&environment.shown(path), read.trial.file.as_ref())),
         });
-        text.push_str(&format!("{}: {}\n", environment.shown(path), exit.meaning()));
+        let unnoticed = read.mutations.as_ref().map_or(0, |found| found.unnoticed.len());
+        let meaning = match (read.found.judgement.conclusion, unnoticed) {
+            (Conclusion::Passed, 1) => "1 change was not noticed".to_owned(),
+            (Conclusion::Passed, 2..) => format!("{unnoticed} changes were not noticed"),
+            (_, _) => exit.meaning().to_owned(),
+        };
+        text.push_str(&format!("{}: {meaning}\n", environment.shown(path)));
         output.say(&text);
     }
     if read.cassette.is_some() && !output.json && !args.quiet {

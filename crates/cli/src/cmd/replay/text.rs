@@ -2,13 +2,14 @@
 
 use super::{ReplayArgs, across};
 use belljar_contract::{
-    CheckResult, Conclusion, ExitCode, Judgement, Outcome, SignalWeight, TapeNormaliser, visible, visible_lines,
+    AbsPath, CheckResult, Conclusion, ExitCode, Judgement, Outcome, SignalWeight, TapeNormaliser, visible,
+    visible_lines,
 };
 use belljar_report::{Shown, Style, render_judgement};
-use belljar_runner::suite::JobResult;
+use belljar_runner::suite::{JobResult, script_beside};
 use belljar_runner::tape::{
-    AcrossVersions, Changed, ChangedCause, Drift, Mutation, Mutations, NotCheckable, Origins, ReplayReport, Replayed,
-    ReplayedAgents,
+    AcrossVersions, Changed, ChangedCause, Drift, Mutation, Mutations, NotCheckable, Origins, ReplayReport,
+    Replayed, ReplayedAgents,
 };
 use serde_json::{Value, from_value};
 
@@ -56,7 +57,8 @@ pub(super) fn row_text(args: &ReplayArgs, job: &JobResult, shown: &str, style: S
     if !row.replay.is_faithful() || row.replay.crossed > 0 || job.exit != ExitCode::Passed {
         text.push_str(&drift_text(&row, across(args), style));
     }
-    text + &stale_hint(args, &row.changed, shown)
+    let scenario: Option<AbsPath> = from_value(job.row["file"].clone()).ok();
+    text + &stale_hint(args, &row.changed, (shown, scenario.as_ref()))
 }
 
 /// What the verdict of a replay rests on beside the checks: the suite's normalisers, and who answered and judged.
@@ -193,17 +195,25 @@ pub(super) fn mutation_text(found: &Mutations, style: Style) -> String {
 }
 
 /// What to do about a recording that is not what would be recorded now.
-pub(super) fn stale_hint(args: &ReplayArgs, changed: &[Changed], shown: &str) -> String {
+pub(super) fn stale_hint(
+    args: &ReplayArgs,
+    changed: &[Changed],
+    (shown, scenario): (&str, Option<&AbsPath>),
+) -> String {
     let of_the_test = changed.iter().any(Changed::is_of_the_test);
     // What is not known to have changed is not recorded again.
     let known = changed.iter().any(|one| !one.recorded.is_empty());
+    let has_script = scenario.is_some_and(|file| script_beside(file).as_path().is_file());
+    let scripted = match has_script {
+        true => format!(", `belljar tape refresh --scripted {shown}` by the script beside its scenario"),
+        false => String::new(),
+    };
+    let refresh = format!("hint: `belljar tape refresh {shown}` records it again with the model{scripted}");
     match (across(args), args.allow_stale) {
-        (AcrossVersions::UserSide, false) if of_the_test => format!(
-            "hint: `belljar tape refresh {shown}` records it again; --allow-stale judges it as it is\n"
-        ),
-        (AcrossVersions::Strict, _) if known => {
-            format!("hint: `belljar tape refresh {shown}` records it again\n")
+        (AcrossVersions::UserSide, false) if of_the_test => {
+            format!("{refresh}; --allow-stale judges it as it is\n")
         }
+        (AcrossVersions::Strict, _) if known => format!("{refresh}\n"),
         (AcrossVersions::UserSide | AcrossVersions::Strict, _) => String::new(),
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{TryOptions, patience};
 use crate::error::CliError;
-use belljar_contract::{AbsPath, ExitCode, TimeSpan};
+use crate::output::Output;
+use belljar_contract::{AbsPath, ExitCode, TimeSpan, visible};
 use belljar_runner::suite::{
     Answering, CommandDecider, DECIDER_MODEL, DirectoryDecider, LastResort, ModelWish, Person, load_policy,
 };
@@ -89,6 +90,18 @@ pub enum LastWord {
 }
 
 impl AnswerOptions {
+    /// Says where the questions of a run wait for answers.
+    pub fn say_where_to_answer(&self, output: &Output) {
+        if let Some(directory) = self.decider_dir.as_ref().filter(|_| !output.json) {
+            let directory = directory.display().to_string();
+            let directory = visible(&directory);
+            output.say(&format!(
+                "questions wait in {directory}: `belljar gates {directory} --follow` lists them, `belljar answer \
+                 {directory} --gate NUMBER` answers one\n"
+            ));
+        }
+    }
+
     pub fn answering(&self, environment: &HostEnvironment, last: LastWord) -> Result<Answering, CliError> {
         let flags = self.flag_rules()?;
         let policy = match &self.answer_policy {

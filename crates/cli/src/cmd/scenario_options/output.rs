@@ -25,15 +25,16 @@ pub fn print_result(
     output: &Output,
 ) {
     let style = output.err_style();
-    let shown = if options.verbose { Shown::Everything } else { Shown::Failures };
+    let shown = Shown::of(options.quiet, options.verbose);
     let passed = tried.judgement.conclusion == Conclusion::Passed;
     let mut text = String::new();
     if !options.quiet || !passed {
         text.push_str(&render_judgement(&tried.judgement, shown, style));
+        text.push_str(&last_line(trial, tried, style));
+        let directory = environment.shown_from_home(&tried.directory);
+        text.push_str(&format!("\n  the run is recorded in {directory}\n"));
+        text.push_str(&given_text(&tried.given_answers()));
     }
-    text.push_str(&last_line(trial, tried, style));
-    text.push_str(&format!("\n  the run is recorded in {}\n", environment.shown_from_home(&tried.directory)));
-    text.push_str(&given_text(&tried.given_answers()));
     for denied in &tried.report.denied {
         text.push_str(&format!("  {}\n", style.warn(&visible(&denied.sentence))));
     }

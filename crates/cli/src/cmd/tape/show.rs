@@ -50,7 +50,7 @@ fn head(tape: &Tape, style: Style) -> String {
     let (name, file, harness) =
         (visible(&head.scenario.name), visible(&head.scenario.file), visible(&head.agent.harness));
     format!(
-        "{}\n  scenario    {} ({})\n  agent       {} {agent}\n  recorded on {} {}, kernel {}, in {}\n  made alike  {}\n{}  leaks       {}\n\n",
+        "{}\n  scenario    {} ({})\n  agent       {} {agent}\n  recorded on {} {}, kernel {}, in {}\n  normalised  {}\n{}  leaks       {}\n\n",
         style.bold(&name),
         name,
         file,

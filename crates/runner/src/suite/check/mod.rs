@@ -207,7 +207,8 @@ fn described(error: &LoadError) -> (&'static str, String, &'static str) {
         LoadError::Asks { .. } => (
             "not-agreed",
             "this lies beyond the suite, so it was not opened".to_owned(),
-            "`--yes` opens it for this call; `belljar trust --suite FILE` agrees once",
+            "`--yes` opens it for this call; `belljar trust --suite FILE` agrees once; a suite reaches as far as the \
+             directory with `belljar.toml` or `.git` above it: an empty `belljar.toml` or `git init` makes one",
         ),
         LoadError::Read { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => {
             ("not-found", text, "paths are relative to the file that names them")

@@ -2,11 +2,11 @@
 
 use super::at;
 use crate::suite::Trial;
-use belljar_contract::decode::{Kind, Node};
+use belljar_contract::decode::{Kind, Node, shown};
 use belljar_contract::{AskedOption, AskedQuestion, Diagnostic, PermissionRequest, Severity};
 use belljar_egress::script::{Script, ScriptBlock, TurnAnswer};
 use belljar_plan::OnUnanswered;
-use belljar_session::decider::{Chain, Scripted};
+use belljar_session::decider::{Chain, Scripted, Unanswered};
 use belljar_session::{By, Question};
 use serde_json::Value;
 
@@ -37,6 +37,33 @@ pub(super) fn never_reached(root: &Node) -> Vec<Diagnostic> {
     out
 }
 
+/// Rules for tools that no tool's name equals: `*` stands for itself, and letters are compared as they are.
+pub(super) fn never_matching(root: &Node) -> Vec<Diagnostic> {
+    let answers = root.nearest_to("answers");
+    let rules = answers.items().filter(|_| answers != root).unwrap_or_default();
+    let mut out = Vec::new();
+    for rule in rules {
+        let Kind::Table(table) = &rule.kind else { continue };
+        let Some(node) = table.get("when_tool") else { continue };
+        let Kind::String(name) = &node.kind else { continue };
+        let mut letters = name.chars();
+        let first = letters.next().filter(char::is_ascii_lowercase);
+        let help = match first {
+            _ if name.contains(['*', '?']) => {
+                "write one rule for each tool; the names of a server's tools are `mcp__SERVER__TOOL`"
+                    .to_owned()
+            }
+            Some(first) if !name.contains(['_', ':']) => {
+                format!("did you mean `{}{}`?", first.to_ascii_uppercase(), shown(letters.as_str()))
+            }
+            Some(_) | None => continue,
+        };
+        let message = "no tool has this name; it is compared letter by letter".to_owned();
+        out.push(at(&node.span, Severity::Warning, ("unmatched-rule", message, &help)));
+    }
+    out
+}
+
 /// Questions that the script has the agent ask, and that no rule of the scenario answers: a label that is not among the
 /// options, or a pattern that does not match.
 pub(super) fn unanswered(trial: &Trial, script: &Script, root: &Node) -> Vec<Diagnostic> {
@@ -53,12 +80,11 @@ pub(super) fn unanswered(trial: &Trial, script: &Script, root: &Node) -> Vec<Dia
                 continue;
             }
             for (number, asked) in questions(input).into_iter().enumerate() {
-                let Some(why) = refused(trial, asked) else { continue };
+                let Some((why, help)) = refused(trial, asked) else { continue };
                 let place = format!(
                     "turns[{turn}].answer.reply.content[{block}].tool_use.input.questions[{number}].question"
                 );
                 let message = format!("the scenario does not answer this question: {why}");
-                let help = "add a rule to `answers` of the scenario, or answer with --answer";
                 let span = &root.nearest_to(&place).span;
                 out.push(at(span, Severity::Warning, ("unanswered-question", message, help)));
             }
@@ -67,12 +93,19 @@ pub(super) fn unanswered(trial: &Trial, script: &Script, root: &Node) -> Vec<Dia
     out
 }
 
-fn refused(trial: &Trial, asked: AskedQuestion) -> Option<String> {
+/// Why the rules do not answer, and what would help.
+fn refused(trial: &Trial, asked: AskedQuestion) -> Option<(String, &'static str)> {
     let request = PermissionRequest::of(ASKING, serde_json::Map::new());
     let rules = Scripted::default().with(trial.rules.clone(), By::Scenario);
     let answer = Chain::default().then(rules).decide(&Question::Choice { request, questions: vec![asked] });
-    let why = answer.err()?.notes.join("; ");
-    Some(if why.is_empty() { "no rule matches".to_owned() } else { why })
+    let Unanswered { about: _, notes, paste } = answer.err()?;
+    let why = if notes.is_empty() { "no rule matches".to_owned() } else { notes.join("; ") };
+    let help = match paste {
+        Some(_) => "add a rule to `answers` of the scenario, or answer with --answer",
+        // What to change is among the notes.
+        None => "",
+    };
+    Some((why, help))
 }
 
 /// The questions in the input of a call; the agent refuses other forms itself.

@@ -6,7 +6,7 @@ use crate::suite::scope::{self, Reading, Scope};
 use crate::suite::script::parse_script;
 use crate::suite::script_beside;
 use belljar_contract::decode::{Kind, Node, Scalar, list, shown};
-use belljar_contract::{AbsPath, Diagnostic, PathUse, Severity, nearest};
+use belljar_contract::{AbsPath, Diagnostic, PathUse, SandboxChoice, Severity, nearest};
 use belljar_egress::script::Script;
 use belljar_plan::{Document, DocumentText, SessionFile, SessionReference, parse_document};
 
@@ -32,8 +32,10 @@ impl Check<'_> {
             // One warning can be on the list of each source.
             found.extend(trial.warnings.iter().map(|(_, warning)| warning.clone()));
             found.extend(without_checks(trial, &document));
-            found.extend(rules::never_reached(document.root()));
+            found.extend(without_backend(trial, &document));
         }
+        found.extend(rules::never_reached(document.root()));
+        found.extend(rules::never_matching(document.root()));
         let files = self.session_of(path, &document, &scope, &mut found);
         if let Some(files) = &files {
             found.extend(unknown_skills(&document, files));
@@ -126,6 +128,13 @@ fn without_checks(trial: &Trial, document: &Document) -> Option<Diagnostic> {
     let message = "the scenario has no checks, so it passes whatever the agent does".to_owned();
     let help = "add a check below `assert`, such as `- skill_triggered: NAME`";
     Some(at(&first_key(document.root()).span, Severity::Warning, ("no-checks", message, help)))
+}
+
+/// A tier that needs a backend which belljar does not have, so that `test` cannot run the scenario as it is.
+fn without_backend(trial: &Trial, document: &Document) -> Option<Diagnostic> {
+    let error = trial.backend(&SandboxChoice::default()).err()?;
+    let span = &document.root().nearest_to("fidelity").span;
+    Some(at(span, Severity::Warning, ("no-backend", error.to_string(), "")))
 }
 
 /// The first value of a file, as the place of what concerns all of it.

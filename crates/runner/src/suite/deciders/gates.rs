@@ -4,6 +4,7 @@ use super::directory::{
     AskingState, DirectoryError, asking, below, forget, is_of_a_decider, small_text, watch,
 };
 use crate::session::supervise::take_signals;
+use crate::store::runtime::make_private;
 use belljar_contract::AbsPath;
 use belljar_sys::birth::Standing;
 use belljar_sys::signal::Signals;
@@ -90,13 +91,15 @@ impl Gates {
         if any { Ok(gates) } else { Err(DirectoryError::NoQuestions { path: gates.directory }) }
     }
 
-    /// Follows such a directory until the end of the run. An empty directory may become one.
+    /// Follows such a directory until the end of the run. An empty directory may become one; one that does not exist is
+    /// created, as the run would.
     ///
     /// # Errors
     /// If it is not such a directory, or cannot be watched.
     pub fn follow(directory: AbsPath) -> Result<Self, DirectoryError> {
         let failed = |cause| DirectoryError::Use { path: directory.clone(), cause };
         let signals = take_signals().map_err(|error| failed(io::Error::other(error)))?;
+        make_private(&directory).map_err(failed)?;
         let is_empty = std::fs::read_dir(&directory).map_err(failed)?.next().is_none();
         let gates = if is_empty { Self::watching(directory) } else { Self::new(directory) }?;
         Ok(Self { signals: Some(signals), ..gates })

@@ -26,6 +26,8 @@ pub enum FromRunError {
     /// The scenario would send what stands for the secret.
     #[error("the prompt of the run in `{directory}` contains a secret, which was not kept")]
     Redacted { directory: AbsPath },
+    #[error("the session `{path}` is not a file")]
+    NoSession { path: AbsPath },
     #[error("the record in `{directory}` cannot be relied on: {why}")]
     Doubtful { directory: AbsPath, why: String },
 }
@@ -65,18 +67,23 @@ pub fn scaffold_from_run(
     let out =
         out.unwrap_or_else(|| environment.directory.child(&format!("{}-from-run.yaml", file_name(&name))));
     let place = out.parent().unwrap_or_else(|| out.clone());
+    if let Some(path) = session.filter(|path| !path.as_path().is_file()) {
+        return Err(FromRunError::NoSession { path: path.clone() });
+    }
     let session = match (session, own.get("session").and_then(Value::as_str)) {
         (Some(path), _) => Some(relative(&place, path)),
-        (None, Some(written)) => {
-            let there = place.join(written).is_ok_and(|path| path.as_path().is_file());
-            if !there && written != "(inline)" {
+        (None, Some(written)) if written == "(inline)" => Some(written.to_owned()),
+        (None, Some(written)) => match session_of_run(&kept, written) {
+            Some(path) => Some(relative(&place, &path)),
+            None => {
                 notes.push(format!(
-                    "`session: {}` is relative to the scenario of the run; name the file with --session",
+                    "`session: {}` is relative to the scenario of the run, which is gone; name the file with \
+                     --session",
                     plain(written)
                 ));
+                Some(written.to_owned())
             }
-            Some(written.to_owned())
-        }
+        },
         (None, None) => {
             if evidence.seen.iter().any(|seen| matches!(seen.what, Observation::SkillActivated { .. })) {
                 notes.push("the run used a skill; name a session that has it with --session".to_owned());
@@ -88,6 +95,12 @@ pub fn scaffold_from_run(
         Text { name: &name, run: kept.run.head.id.to_string(), prompt: &prompt, session: session.as_deref() };
     let text = text.written(&own, &evidence, &mut notes);
     Ok(Scaffold { files: vec![(out, text)], notes })
+}
+
+/// The session that the scenario of a run named, if it is still there.
+fn session_of_run(kept: &KeptRun, written: &str) -> Option<AbsPath> {
+    let scenario = AbsPath::new(kept.summary.as_ref()?.scenario.as_ref()?).ok()?;
+    scenario.parent()?.join(written).ok().filter(|path| path.as_path().is_file())
 }
 
 /// The scenario that the run was made with, as data; empty where it had none or a secret was replaced in it.

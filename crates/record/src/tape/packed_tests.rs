@@ -49,7 +49,7 @@ fn request(messages: &[Value], tail: &str) -> Vec<u8> {
 
 /// Requests of several conversations, each of which a byte changes in one way.
 fn conversations(steps: &[u8]) -> Vec<Vec<u8>> {
-    let mut all = vec![(Vec::new(), "main".to_owned()), (Vec::new(), "other".to_owned())];
+    let mut all = [(Vec::new(), "main".to_owned()), (Vec::new(), "other".to_owned())];
     let mut out = Vec::new();
     for (number, step) in steps.iter().take(60).enumerate() {
         let (messages, tail) = &mut all[usize::from(step & 1)];

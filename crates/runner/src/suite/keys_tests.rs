@@ -44,7 +44,8 @@ const SCENARIO_KEYS: [(&str, Does); 15] = [
     ("allow_host_writes", Warn("allow_host_writes: true", "`allow_host_writes` has no effect")),
 ];
 
-const SESSION_KEYS: [(&str, Does); 49] = [
+const SESSION_KEYS: [(&str, Does); 50] = [
+    ("agent", Change("", "agent: claude-code@2.1.197")),
     ("model", Change("", "model: claude-opus-4-8")),
     ("effort", Change("", "effort: high")),
     ("extended_thinking", Change("", "extended_thinking: false")),

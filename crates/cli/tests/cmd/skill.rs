@@ -149,3 +149,14 @@ fn a_prompt_that_is_too_long_is_refused() {
     assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
     assert!(found.stderr.contains("the prompt in `long.txt` is longer than 4 MiB"), "{}", found.stderr);
 }
+
+#[test]
+fn turns_of_a_script_that_were_not_played_are_counted() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    stage.skill("project/skills", "notes");
+    stage.write("project/script.json", script(&[json!({"text": "One."}), json!({"text": "Two."})]));
+    let found = tried(&stage, &["skill", "skills/notes", "Go", "--script", "script.json"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    assert!(found.stderr.contains("a turn of the script was not played"), "{}", found.stderr);
+}

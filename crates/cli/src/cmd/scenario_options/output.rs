@@ -34,6 +34,11 @@ pub fn print_result(
         let directory = environment.shown_from_home(&tried.directory);
         text.push_str(&format!("\n  the run is recorded in {directory}\n"));
         text.push_str(&given_text(&tried.given_answers()));
+        text.push_str(&match tried.report.transcript.as_ref().map_or(0, |script| script.unplayed.len()) {
+            0 => String::new(),
+            1 => "  a turn of the script was not played\n".to_owned(),
+            left => format!("  {left} turns of the script were not played\n"),
+        });
     }
     for denied in &tried.report.denied {
         text.push_str(&format!("  {}\n", style.warn(&visible(&denied.sentence))));
@@ -47,7 +52,9 @@ pub fn print_result(
     for trouble in &tried.report.record_errors {
         text.push_str(&format!("belljar: {}\n", visible(trouble)));
     }
-    output.say(&text);
+    if !text.is_empty() {
+        output.say(&text);
+    }
 }
 
 /// The answers that no rule gave, as lines to paste.

@@ -34,6 +34,9 @@ pub(crate) const CONTRADICTING: &str = "recording_contradicts";
 pub(crate) const NOT_ISOLATED: &str = "not_isolated";
 pub(crate) const RECORD: &str = "record_changed";
 
+/// The signal of a tool that ran although it is denied.
+pub const DENIED: &str = "denied_tool_ran";
+
 /// The signals of a conversation whose frames are not vouched for.
 pub const UNVOUCHED: [&str; 2] = [FORGED, UNCOMPARED];
 
@@ -78,6 +81,11 @@ pub(crate) const SIGNALS: &[About] = &[
         "permissive_auto_allow",
         SignalWeight::Fail,
         "A tool that no rule names was allowed all the same. `allow_permissive_auto_allow` lets it pass.",
+    ),
+    about(
+        DENIED,
+        SignalWeight::Fail,
+        "A tool ran without a question, although a rule, `--deny-tool` or `permission_parity: strict` denies it: the agent's own defaults, a skill or a hook allowed it.",
     ),
     about(
         "outputs_delete",

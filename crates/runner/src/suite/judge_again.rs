@@ -1,5 +1,6 @@
 //! Judges a kept run again, by the scenario that it was run with or by another one.
 
+use super::denials::held_before;
 use super::load::{LoadError, load_scenario_alone, scenario_alone};
 use super::scope::Scope;
 use crate::environment::HostEnvironment;
@@ -65,7 +66,11 @@ pub fn judge_again(
         None => own_scenario(&directory, environment)?,
     };
     let kept = KeptRun::open(directory, environment, trial.scenario.lane)?;
-    let judgement = distrust(trial.checks.judge(&kept.evidence), &kept.doubts());
+    let mut judged = trial.judge(&kept.evidence);
+    if scenario.is_none() {
+        held_before(&mut judged, kept.summary.as_ref().and_then(|summary| summary.verdict.as_ref()));
+    }
+    let judgement = distrust(judged, &kept.doubts());
     // A scenario without a name has that of its file, which the run's own copy does not keep.
     let scenario = scenario.map_or_else(|| kept.subject(), |_| trial.scenario.name);
     Ok(JudgedAgain { judgement, scenario, kept })

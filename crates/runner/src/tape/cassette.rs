@@ -85,7 +85,7 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
         lane: trial.scenario.lane,
     };
     let observations = evidence.seen.len();
-    let mut judgement = trial.checks.judge(&evidence);
+    let mut judgement = trial.judge(&evidence);
     judge_contradicting(
         &mut judgement,
         misattributed(trial, &decided).or_else(|| unpaired(cassette, &evidence)),

@@ -87,7 +87,7 @@ pub fn replay(tape: &Arc<Tape>, trial: &Trial) -> Result<ReadAgain, ProtocolErro
     let read = read(tape, trial.scenario.lane)?;
     let disagreement = disagreement(tape, &read);
     let ReadTape { evidence, flaw: _, misquoted: _, mismatch, decided } = read;
-    let mut judgement = trial.checks.judge(&evidence);
+    let mut judgement = trial.judge(&evidence);
     judge_contradicting(&mut judgement, disagreement);
     Ok(ReadAgain { judgement, observations: evidence.seen.len(), evidence, mismatch, decided })
 }

@@ -1,5 +1,7 @@
 //! Chooses the turn for a request: the state of a script, without I/O.
 
+use belljar_contract::{SCRIPT_ACCEPTS_NONE, SCRIPT_EXHAUSTED};
+
 use super::format::{Exhausted, Script, SideRequests, Turn};
 use super::matching::Tools;
 use super::request::MessagesRequest;
@@ -73,7 +75,7 @@ impl Player {
         if left > 0 {
             let played = total - left;
             let message = format!(
-                "no turn of the script accepts this request ({played} of {total} turns played); \
+                "{SCRIPT_ACCEPTS_NONE} ({played} of {total} turns played); \
                  its last message begins: {}",
                 beginning(&request.last_message)
             );
@@ -82,9 +84,7 @@ impl Player {
         match &self.script.when_exhausted {
             Exhausted::Reply(text) => Choice::ExhaustedReply { text: text.clone() },
             Exhausted::Error => Choice::ExhaustedError {
-                message: format!(
-                    "the script is exhausted: all {total} turns were played before this request"
-                ),
+                message: format!("{SCRIPT_EXHAUSTED}: all {total} turns were played before this request"),
             },
         }
     }

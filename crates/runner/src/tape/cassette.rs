@@ -14,7 +14,7 @@ use belljar_plan::{DocumentText, PermissionParity};
 pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
 use belljar_session::decider::{Chain, Parity, Scripted};
 use belljar_session::{By, Echo, Harnesses, MachineConfig, StateEvents};
-use belljar_verdict::judge_contradicting;
+use belljar_verdict::{judge_contradicting, judge_unlisted};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -86,9 +86,12 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
     };
     let observations = evidence.seen.len();
     let mut judgement = trial.judge(&evidence);
+    judge_unlisted(&mut judgement);
     judge_contradicting(
         &mut judgement,
-        misattributed(trial, &decided).or_else(|| unpaired(cassette, &evidence)),
+        misattributed(trial, &decided)
+            .or_else(|| unpaired(cassette, &evidence))
+            .or_else(|| unsaid(&evidence)),
     );
     Ok(ReadAgain { judgement, evidence, observations, mismatch: None, decided })
 }
@@ -116,6 +119,26 @@ fn unpaired(cassette: &Cassette, evidence: &Evidence) -> Option<String> {
         (!failed && !returned.contains(call)).then_some(call)
     });
     open.map(|call| format!("the call {call} has no result"))
+}
+
+/// A turn that ended with a text which no message has.
+fn unsaid(evidence: &Evidence) -> Option<String> {
+    let said: Vec<&str> = evidence
+        .seen
+        .iter()
+        .filter_map(|seen| {
+            let (Observation::Said { by: _, text } | Observation::Noted { by: _, text }) = &seen.what else {
+                return None;
+            };
+            Some(text.trim())
+        })
+        .collect();
+    evidence.seen.iter().find_map(|seen| {
+        let Observation::TurnEnded(turn) = &seen.what else { return None };
+        let text = turn.text.as_deref().map(str::trim).filter(|text| !turn.is_error && !text.is_empty())?;
+        (!said.iter().any(|one| one.contains(text)))
+            .then(|| "a turn ended with a text that no message has".to_owned())
+    })
 }
 
 /// The id of the handshake, if it was answered.

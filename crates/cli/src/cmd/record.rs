@@ -1,12 +1,13 @@
-use super::scenario_options::{Plays, TryOptions, in_turn, say_interrupted};
+use super::scenario_options::{Plays, TryOptions, in_turn, say_interrupted, say_skipped};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, Envelope, ExitCode, TapeLeak, visible};
 use belljar_runner::HostEnvironment;
-use belljar_runner::suite::{Consent, InTurn, Trial, TrialUse, scenario_files};
+use belljar_runner::suite::{Consent, Discovered, InTurn, Trial, TrialUse, scenario_files};
 use belljar_runner::tape::{
-    Failing, MakeError, Normaliser, Recorded, Taping, finds_its_scenario, tape_beside,
+    Failing, MakeError, Normaliser, Recorded, TapeWriteError, Taping, check_target, finds_its_scenario,
+    tape_beside,
 };
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -92,7 +93,9 @@ impl Command for RecordArgs {
 }
 
 fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
-    let files = scenario_files(TryOptions::paths(environment, &args.paths)?, None, environment)?;
+    let Discovered { scenarios: files, skipped } =
+        scenario_files(TryOptions::paths(environment, &args.paths)?, None, environment)?;
+    say_skipped(&skipped, environment, output);
     if files.len() > 1 && args.source.options.deciders.decider_dir.is_some() {
         return Err(CliError::new(
             ExitCode::Invalid,
@@ -107,6 +110,8 @@ fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Res
         if !finds_its_scenario(&target, file, environment) {
             return Err(out_of_reach(&target, environment));
         }
+        // Before the run, which may cost something.
+        check_target(&target).map_err(|error| in_the_way(&error))?;
         Ok((args.source.load(file, environment, output)?, target))
     };
     let loaded: Vec<_> = files.iter().map(|file| (file, load(file))).collect();
@@ -133,6 +138,11 @@ fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Res
         say_interrupted(was_interrupted, not_started, output);
     }
     Ok(exit)
+}
+
+fn in_the_way(error: &TapeWriteError) -> CliError {
+    CliError::from_chain(ExitCode::Invalid, error)
+        .hint("nothing was run; move it away, or write with --out DIR")
 }
 
 /// The usual ones, and those that were asked for.

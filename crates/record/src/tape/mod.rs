@@ -8,11 +8,13 @@ mod draft;
 mod error;
 mod log;
 mod reader;
+mod target;
 
 pub use draft::{Listed, TapeDraft};
 pub use error::{TapeFault, TapeWriteError};
 pub use log::ExchangeLog;
 pub use reader::{Tape, TapeFailure, read_exchange};
+pub use target::check_target;
 
 /// The file name of the manifest.
 pub const HEAD: &str = "tape.json";

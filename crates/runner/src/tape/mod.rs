@@ -15,6 +15,7 @@ mod facts;
 mod find;
 mod har;
 mod inputs;
+mod judged;
 mod make;
 mod mutate;
 mod privacy;
@@ -27,6 +28,7 @@ mod scrub;
 mod show;
 mod staleness;
 mod trees;
+mod usage;
 mod values;
 
 pub(crate) use answers::RecordedAnswers;
@@ -34,7 +36,7 @@ pub use belljar_egress::tape::{
     AgentDifferences, Difference, Drift, DriftKind, Normaliser, OnDrift, Pace, Private, ReplayReport,
     ToolCall, UnknownNormaliser,
 };
-pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError};
+pub use belljar_record::tape::{SUFFIX, Tape, TapeFailure, TapeFault, TapeWriteError, check_target};
 pub use belljar_verdict::StaleRule;
 pub use checked::CheckedTape;
 pub use compare::{CompareError, ExchangeDifference, TapeDifference, compare};
@@ -43,7 +45,7 @@ pub(crate) use consistency::read_recording;
 pub use facts::{Changed, ChangedCause, TapeFacts};
 pub(crate) use facts::{plugin_digests, skill_digests};
 pub(crate) use find::is_tape;
-pub use find::{FindError, find_tapes, finds_its_scenario, scenario_of, tape_beside};
+pub use find::{FindError, find_tapes, finds_its_scenario, not_replayed, scenario_of, tape_beside};
 pub use har::har;
 pub use make::{MakeError, agent_version, make};
 pub use mutate::{Mutation, Mutations, NotCheckable, mutate};

@@ -4,7 +4,7 @@ use super::agree::{AgreeOptions, Agreeing};
 use super::dotenv_options::DotenvOptions;
 use super::scenario_options::{
     AnswerOptions, LastWord, TryOptions, among_others, failure, in_turn, patience, print_result,
-    say_interrupted, show, untracked,
+    say_interrupted, say_skipped, show, untracked,
 };
 use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
@@ -15,8 +15,8 @@ use belljar_report::{Shown, render_judgement};
 use belljar_runner::suite::{Consent, InTurn, Keep, Trial, TrialUse, load_scenario};
 use belljar_runner::tape::{
     AcrossVersions, Changed, Mutate, OnDrift, Pace, Rejudged, Rejudging, ReplayError, ReplayRequest,
-    Scenarios, StaleRule, Tape, cassette, check_closed_network, find_tapes, open_cassette, rejudge,
-    rejudge_many, replay,
+    Scenarios, StaleRule, Tape, cassette, check_closed_network, find_tapes, not_replayed, open_cassette,
+    rejudge, rejudge_many, replay,
 };
 use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
 use serde_json::{Value, json};
@@ -121,16 +121,22 @@ impl Command for ReplayArgs {
 
 fn run(args: &ReplayArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let mut tapes = Vec::new();
+    let mut without = Vec::new();
     for path in &args.paths {
         let path = TryOptions::path(environment, path)?;
         if path.as_path().is_file() {
             tapes.push(path);
             continue;
         }
-        tapes.extend(find_tapes(&path)?);
+        let found = find_tapes(&path)?;
+        without.extend(not_replayed(&path, &found, environment));
+        tapes.extend(found);
     }
     tapes.sort();
     tapes.dedup();
+    if !output.json {
+        say_skipped(&without, environment, output);
+    }
     let all = match args.protocol {
         true => rejudge_all(args, environment, &tapes, output)?,
         false => replay_all(args, environment, &tapes, output)?,
@@ -141,7 +147,7 @@ fn run(args: &ReplayArgs, environment: &HostEnvironment, output: &Output) -> Res
     if output.json {
         let results: Vec<&Value> = rows.iter().map(|(_, row)| row).collect();
         let data = json!({"results": results, "passed": passed, "failed": rows.len() - passed,
-            "interrupted": was_interrupted, "not_started": not_started});
+            "interrupted": was_interrupted, "not_started": not_started, "not_replayed": without});
         output.envelope(&Envelope::new("replay", exit, data));
     } else if tapes.len() > 1 {
         output.say(&format!("{passed} passed, {} failed\n", rows.len() - passed));

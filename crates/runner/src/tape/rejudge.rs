@@ -2,14 +2,14 @@
 
 use super::cassette;
 use super::cassette_source;
-use super::consistency::{misattributed_unless, wrongly_answered};
+use super::consistency::{differs, misattributed_unless, wrongly_answered};
 use super::protocol::{self, ReadAgain};
 use super::replay::{ReplayError, Scenarios, open_cassette, sentences};
 use super::{Changed, Mutations, mutate};
 use crate::environment::HostEnvironment;
 use crate::suite::{EndSignals, SuiteError, Trial, load_scenario_alone};
 use belljar_contract::{AbsPath, ExitCode, Wishes};
-use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
+use belljar_verdict::{StaleRule, judge_contradicting, judge_stale};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -76,13 +76,12 @@ pub fn rejudge(
             true => misattributed_unless(&changed, &trial, &found.decided),
             false => wrongly_answered(&tape, &trial, &found.decided),
         };
+        // Nothing ran that could have drifted.
+        let wrong = wrong.or_else(|| found.mismatch.as_ref().map(differs));
         judge_contradicting(&mut found.judgement, wrong);
         (trial, found, None, changed)
     };
     judge_stale(&mut found.judgement, sentences(&changed), how.stale);
-    if found.mismatch.is_some() {
-        judge_drifted(&mut found.judgement, DriftedRun::WentOn);
-    }
     let asked = how.mutate;
     let mut out = Rejudged { trial, found, cassette, mutations: None, changed, asked, path: path.clone() };
     // If a check fails already, an unnoticed change proves nothing.

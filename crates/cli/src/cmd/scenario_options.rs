@@ -4,7 +4,7 @@ mod answers;
 mod output;
 
 pub use answers::{AnswerOptions, LastWord, WhenUnanswered};
-pub use output::{failure, print_result, say_interrupted, show, warn};
+pub use output::{failure, print_result, say_interrupted, say_skipped, show, warn};
 
 use super::agree::AgreeOptions;
 use super::dotenv_options::DotenvOptions;

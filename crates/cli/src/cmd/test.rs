@@ -1,4 +1,4 @@
-use super::scenario_options::{Plays, TryOptions, WhenUnanswered};
+use super::scenario_options::{Plays, TryOptions, WhenUnanswered, say_skipped};
 use crate::cmd::{Call, Command};
 use crate::env;
 use crate::error::CliError;
@@ -7,7 +7,8 @@ use belljar_contract::{AbsPath, Digest, Envelope, ExitCode, ScenarioResult, Suit
 use belljar_report::{Moment, render_open, render_result, render_summary};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{
-    Job, SuiteNews, SuiteQuestions, SuiteRequest, Trial, TrialUse, end_with_input, run_suite, scenario_files,
+    Discovered, Job, Skipped, SuiteNews, SuiteQuestions, SuiteRequest, Trial, TrialUse, end_with_input,
+    run_suite, scenario_files,
 };
 use belljar_runner::tape::Taping;
 use serde_json::json;
@@ -71,9 +72,11 @@ fn run(args: &TestArgs, environment: &HostEnvironment, output: &Output) -> Resul
         end_with_input().map_err(|error| CliError::from_chain(ExitCode::Bug, &error))?;
     }
     let paths = TryOptions::paths(environment, &args.paths)?;
-    let files = scenario_files(paths, args.filter.as_deref(), environment)?;
+    let Discovered { scenarios: files, skipped } =
+        scenario_files(paths, args.filter.as_deref(), environment)?;
+    say_skipped(&skipped, environment, output);
     if args.list {
-        return list(&files, environment, output);
+        return list(&files, &skipped, environment, output);
     }
     let suite = match files.as_slice() {
         [file] if args.repeat == 1 => SuiteResults::new(vec![alone(args, environment, file, output)?]),
@@ -81,14 +84,21 @@ fn run(args: &TestArgs, environment: &HostEnvironment, output: &Output) -> Resul
     };
     let exit = suite.exit();
     if output.json {
-        output.envelope(&Envelope::new("test", exit, json!(suite)));
+        let mut data = json!(suite);
+        data["skipped"] = json!(skipped);
+        output.envelope(&Envelope::new("test", exit, data));
     }
     Ok(exit)
 }
 
-fn list(files: &[AbsPath], environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
+fn list(
+    files: &[AbsPath],
+    skipped: &[Skipped],
+    environment: &HostEnvironment,
+    output: &Output,
+) -> Result<ExitCode, CliError> {
     if output.json {
-        let data = json!({"scenarios": files});
+        let data = json!({"scenarios": files, "skipped": skipped});
         output.envelope(&Envelope::new("test", ExitCode::Passed, data));
     } else {
         let lines: Vec<String> = files.iter().map(|path| format!("{}\n", environment.shown(path))).collect();

@@ -29,7 +29,8 @@ impl ScenarioAnswers<'_> {
     pub fn denials(&self, answering: &Answering) -> Denials {
         let Answering { flags, policy, outside, model: _, last } = answering;
         // An external decider is asked about tools in the place of the parity.
-        let outside = outside.is_some() || matches!(last, LastResort::Person(_)) && self.on_unanswered.is_none();
+        let outside =
+            outside.is_some() || matches!(last, LastResort::Person(_)) && self.on_unanswered.is_none();
         let parity = if outside { PermissionParity::Cowork } else { self.parity };
         let rules = scripted(flags.clone(), self.rules, policy.clone());
         Denials { rules, parity: denials::parity(parity) }

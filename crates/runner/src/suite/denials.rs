@@ -23,7 +23,8 @@ impl Denials {
     }
 
     fn first(&self, evidence: &Evidence) -> Option<String> {
-        let asked: BTreeSet<&CallId> = evidence.seen.iter().filter_map(|seen| asked_about(&seen.what)).collect();
+        let asked: BTreeSet<&CallId> =
+            evidence.seen.iter().filter_map(|seen| asked_about(&seen.what)).collect();
         let ran: BTreeSet<&CallId> = evidence.seen.iter().filter_map(|seen| ran(&seen.what)).collect();
         evidence.seen.iter().find_map(|seen| {
             let Observation::ToolCalled { by: _, call, tool, input } = &seen.what else { return None };

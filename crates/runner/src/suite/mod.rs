@@ -60,13 +60,13 @@ pub use deciders::{
     leave_answer,
 };
 pub(crate) use digests::{input_digests, library_digest};
-pub use discover::{DiscoverError, scenario_files, script_beside};
+pub use discover::{DiscoverError, Discovered, Skipped, scenario_files, script_beside};
 pub use evidence::evidence;
 pub(crate) use evidence::evidence_of;
 pub use files::FilesWatch;
 pub(crate) use files::kept_of_a_file;
 pub use judge::Judge;
-pub(crate) use judge::Judged;
+pub(crate) use judge::{Judged, recorded_reading};
 pub use judge_again::{JudgeError, JudgedAgain, judge_again};
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone};

@@ -23,7 +23,9 @@ pub struct SourcedRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ruled {
     Allowed,
-    Denied { rule: String },
+    Denied {
+        rule: String,
+    },
     /// No rule names the tool.
     Unnamed,
 }
@@ -60,9 +62,9 @@ impl Scripted {
             // The reason in a rule may hold a secret, and this is shown.
             Ok(Allowance::Deny) => Ruled::Denied { rule: format!("rule {number} of {}", by.name()) },
             // The question would have stayed open.
-            Err(_unfit) => {
-                Ruled::Denied { rule: format!("rule {number} of {}, which does not fit its input", by.name()) }
-            }
+            Err(_unfit) => Ruled::Denied {
+                rule: format!("rule {number} of {}, which does not fit its input", by.name()),
+            },
         }
     }
 

@@ -308,7 +308,7 @@ impl From<DiscoverError> for CliError {
     fn from(error: DiscoverError) -> Self {
         let out = Self::from_chain(ExitCode::Invalid, &error);
         match error {
-            DiscoverError::NoScenario => out.hint("a scenario is a `.yaml` file with a `prompt`"),
+            DiscoverError::NoScenario { .. } => out.hint("a scenario is a `.yaml` file with a `prompt`"),
             DiscoverError::Filtered { .. } | DiscoverError::Read { .. } => out,
         }
     }

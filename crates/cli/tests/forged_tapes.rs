@@ -209,3 +209,88 @@ fn a_tape_without_exchanges_is_not_verified() {
     assert_eq!(status, Some(3), "{row:#}");
     assert!(row["signals"].to_string().contains("no exchanges with the model"), "{row:#}");
 }
+
+/// A recording with a judge, whose claim does not hold and whose tokens are over the limit.
+fn judged() -> (Stage, PathBuf) {
+    let stage = Stage::new();
+    stage.write(
+        "project/a.yaml",
+        "prompt: go\nassert:\n  - max_tokens: 5\n  - semantic_matches: {rubric: [It is green.]}\n",
+    );
+    let reply = r#"{"claims": [{"claim": 1, "holds": false, "reason": "r", "quote": "All done"}]}"#;
+    let script = json!({"version": 1, "turns": [
+        {"when": {"tools": "present"}, "answer": {"reply": {"content": [{"text": "All done."}]}}},
+        {"when": {"tools": "absent"}, "answer": {"reply": {"content": [{"text": reply}]}}}]});
+    stage.write("project/a.script.json", script.to_string());
+    let mut command = with_agent(&stage, &["record", "--scripted", "--allow-failing", "a.yaml"]);
+    let found = stage.finish(&mut command);
+    let tape = stage.path("project/a.tape");
+    assert!(tape.is_dir(), "{found:?}");
+    (stage, tape)
+}
+
+fn outcome(stage: &Stage) -> (Option<i32>, Value) {
+    let found = stage.run(&["replay", "--protocol", "--json", "a.tape"]);
+    (found.status.code(), data(&found)["results"][0].clone())
+}
+
+#[test]
+fn a_verdict_of_the_judge_that_was_turned_round_is_not_verified() {
+    require!(Agent, Bwrap);
+    let (stage, tape) = judged();
+    let (status, row) = outcome(&stage);
+    assert_eq!((status, &row["checks"][1]["outcome"]), (Some(1), &json!("fail")), "{row:#}");
+    assert!(!row["signals"].to_string().contains("recording_contradicts"), "{row:#}");
+    let events: Vec<(u64, Value)> = lines(&tape.join("events.jsonl"))
+        .into_iter()
+        .map(|line| {
+            let text = line["event"].to_string().replace("\"does_not\"", "\"holds\"");
+            (line["ms"].as_u64().unwrap(), serde_json::from_str(&text).unwrap())
+        })
+        .collect();
+    write_events(&tape, &events);
+    let (_, row) = outcome(&stage);
+    assert_eq!(row["checks"][1]["outcome"], "pass", "the record says so: {row:#}");
+    assert!(row["signals"].to_string().contains("is not what the judge answered"), "{row:#}");
+}
+
+#[test]
+fn a_usage_that_the_answers_do_not_have_is_not_verified() {
+    require!(Agent, Bwrap);
+    let (stage, tape) = judged();
+    let result: Value = serde_json::from_slice(&fs::read(tape.join("result.json")).unwrap()).unwrap();
+    let mut cheap = result.clone();
+    cheap["metrics"]["usage"]["input_tokens"] = json!(1);
+    cheap["metrics"]["usage"]["output_tokens"] = json!(1);
+    let mut free = result.clone();
+    free["metrics"]["usage"]["cost_micros_usd"] = json!(1);
+    let mut paid = result.clone();
+    paid["metrics"]["usage"].take();
+    paid["metrics"]["input_tokens"] = json!(1);
+    paid["metrics"]["output_tokens"] = json!(1);
+    for (what, result) in [("tokens", cheap), ("cost", free), ("none", paid)] {
+        write_part(&tape, "result.json", format!("{result:#}\n").as_bytes());
+        let (_, row) = outcome(&stage);
+        assert!(
+            row["signals"].to_string().contains("is not that of the recorded answers"),
+            "{what}: {row:#}"
+        );
+    }
+}
+
+#[test]
+fn a_record_that_shows_something_else_is_a_contradiction_and_no_drift() {
+    require!(Agent);
+    let (stage, tape) = examples();
+    let events: Vec<(u64, Value)> = lines(&tape.join("events.jsonl"))
+        .into_iter()
+        .map(|line| {
+            let text = line["event"].to_string().replace("The report is in", "The report is not in");
+            (line["ms"].as_u64().unwrap(), serde_json::from_str(&text).unwrap())
+        })
+        .collect();
+    write_events(&tape, &events);
+    let (status, row) = protocol(&stage);
+    assert_eq!((status, &row["conclusion"]), (Some(3), &json!("unverified")), "{row:#}");
+    assert!(row["mismatch"].is_object(), "{row:#}");
+}

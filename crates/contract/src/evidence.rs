@@ -63,6 +63,8 @@ pub enum Whole {
     Yes,
     /// A signal to belljar ended the run: the agent might have gone on.
     Interrupted,
+    /// A signal to belljar ended the judge of the claims; the agent had finished.
+    JudgeInterrupted,
     /// It is incomplete, or that cannot be determined.
     No {
         /// The reason in one line.

@@ -124,8 +124,8 @@ pub use limits::{DEFAULT_PIDS, DefaultLimit, Limits, ReachedLimit, SCENARIO_TIME
 pub use model_access::{CredentialPlace, LoginFile, ModelAccess};
 pub use model_forms::{input_digest, input_digests, input_forms, text_digest, without_reminders};
 pub use model_log::{
-    MODEL_LOG_FORMAT, ModelAnswer, ModelExchange, ModelItem, ModelRequest, ModelRow, Repeated, ServedBlock,
-    ServedMessage, read_model_log,
+    MODEL_LOG_FORMAT, ModelAnswer, ModelExchange, ModelItem, ModelRequest, ModelRow, OWN_REFUSAL, Repeated,
+    SCRIPT_ACCEPTS_NONE, SCRIPT_EXHAUSTED, ServedBlock, ServedMessage, read_model_log,
 };
 pub use name::{AgentName, EnvName, InstanceKey, LibraryName, NameError, RunId, RunName};
 pub use nearest::nearest;

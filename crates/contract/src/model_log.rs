@@ -112,6 +112,13 @@ pub struct ModelAnswer {
     pub message: Option<ServedMessage>,
 }
 
+/// How the error begins with which a script that ran out answers.
+pub const SCRIPT_EXHAUSTED: &str = "the script is exhausted";
+/// How the error begins with which a script answers a request that no turn accepts.
+pub const SCRIPT_ACCEPTS_NONE: &str = "no turn of the script accepts this request";
+/// How the gateway's own refusals begin.
+pub const OWN_REFUSAL: &str = "belljar: ";
+
 /// A message of the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -71,12 +71,31 @@ fn waived(result: &ScenarioResult, style: Style) -> String {
     waived.map(line).collect()
 }
 
+/// How many failed in which way; those that were interrupted are counted apart.
+fn kinds_of_failure(results: &[&ScenarioResult], failed: usize) -> String {
+    let kinds = [
+        (ExitCode::Failed, "failed"),
+        (ExitCode::AgentFailed, "with a failed agent"),
+        (ExitCode::Budget, "over budget"),
+        (ExitCode::Drifted, "drifted"),
+        (ExitCode::Unverified, "not verified"),
+        (ExitCode::Invalid, "not valid"),
+    ];
+    let of = |exit: ExitCode| results.iter().filter(|result| result.exit_code == exit.code()).count();
+    let counts = kinds.map(|(exit, words)| (of(exit), words));
+    let known: usize = counts.iter().map(|(count, _)| count).sum();
+    let other = [(failed.saturating_sub(known), "could not run")];
+    let named = counts.into_iter().chain(other);
+    let named = named.filter(|(count, words)| *count > 0 || *words == "failed");
+    named.map(|(count, words)| format!("{count} {words}")).collect::<Vec<_>>().join(", ")
+}
+
 /// The last lines of a suite.
 #[must_use]
 pub fn render_summary(count: &SuiteCount, results: &[&ScenarioResult], style: Style) -> String {
     let SuiteCount { passed, failed, ended_early, not_started, interrupted } = count;
     let mut text = if *interrupted { "interrupted: ".to_owned() } else { String::new() };
-    text.push_str(&format!("{passed} passed, {failed} failed"));
+    text.push_str(&format!("{passed} passed, {}", kinds_of_failure(results, *failed)));
     if *ended_early > 0 {
         text.push_str(&format!(", {ended_early} ended early"));
     }

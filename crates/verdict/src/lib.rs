@@ -27,8 +27,11 @@ pub use material::Material;
 pub use parse::parse_checks;
 pub use reference::{reference, schema};
 pub use refused::{REFUSED, Refused};
-pub use replay::{DriftedRun, StaleRule, judge_as_replayed, judge_contradicting, judge_drifted, judge_stale};
-pub use signal::UNVOUCHED;
+pub use replay::{
+    DriftedRun, StaleRule, judge_as_replayed, judge_contradicting, judge_denied, judge_drifted, judge_stale,
+    judge_unlisted,
+};
+pub use signal::{DENIED, UNVOUCHED};
 
 #[cfg(test)]
 mod tests;

@@ -59,11 +59,18 @@ impl Material {
     #[must_use]
     pub fn holds(&self, quote: &str) -> bool {
         let quote = plain(quote);
+        let is_long = quote.chars().filter(|letter| letter.is_alphanumeric()).count() >= LEAST_QUOTE;
+        let fits = |text: &String| {
+            let text = plain(text);
+            if is_long { text.contains(&quote) } else { text == quote }
+        };
         let texts = [&self.final_message, &self.transcript].into_iter();
-        !quote.is_empty()
-            && texts.chain(self.files.iter().map(|(_, text)| text)).any(|text| plain(text).contains(&quote))
+        !quote.is_empty() && texts.chain(self.files.iter().map(|(_, text)| text)).any(fits)
     }
 }
+
+/// The letters and digits that a quote needs to show anything, unless it is a whole text.
+const LEAST_QUOTE: usize = 4;
 
 fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -1,7 +1,7 @@
 //! What a drift or a stale recording changes in the judgement of a replay.
 
 use crate::checks::conclude;
-use crate::signal::{AGENT, CONTRADICTING, STALE, Signals, TRANSPORT, UNANSWERED, USAGE};
+use crate::signal::{AGENT, CONTRADICTING, DENIED, STALE, Signals, TRANSPORT, UNANSWERED, USAGE};
 use belljar_contract::{Conclusion, ExitCode, Judgement, Outcome, RunVerdict, SignalWeight};
 
 /// What a check says of a run that a drift ended.
@@ -34,10 +34,32 @@ pub fn judge_stale(judgement: &mut Judgement, changed: impl IntoIterator<Item = 
 
 /// Adds why the parts of a recording cannot all be what was recorded, if that is so.
 pub fn judge_contradicting(judgement: &mut Judgement, why: Option<String>) {
+    add(judgement, CONTRADICTING, why);
+}
+
+/// Adds which tool ran unasked although a rule denies it, if one did.
+pub fn judge_denied(judgement: &mut Judgement, why: Option<String>) {
+    add(judgement, DENIED, why);
+}
+
+fn add(judgement: &mut Judgement, code: &str, why: Option<String>) {
     let Some(why) = why else { return };
     let mut signals = Signals(std::mem::take(&mut judgement.signals));
-    signals.add(CONTRADICTING, why);
+    signals.add(code, why);
     judgement.signals = signals.0;
+    judgement.conclusion = conclude(&judgement.checks, &judgement.signals);
+}
+
+/// Takes back what rests on a file that is not listed, for a recording in which nothing shows that the listing is whole.
+pub fn judge_unlisted(judgement: &mut Judgement) {
+    const ABSENCES: [&str; 2] = ["file_absent", "no_unexpected_files"];
+    for check in judgement.checks.iter_mut().filter(|check| check.outcome == Outcome::Pass) {
+        if ABSENCES.iter().any(|key| check.check.contains(key)) {
+            check.outcome = Outcome::Unknown;
+            check.message =
+                format!("{}, but nothing shows that every file is on the cassette", check.message);
+        }
+    }
     judgement.conclusion = conclude(&judgement.checks, &judgement.signals);
 }
 

@@ -4,7 +4,7 @@ use crate::compare;
 use crate::finding::{Finding, count};
 use belljar_contract::{
     CallId, ConversationFailure, Deadline, Evidence, FilesSeen, Gate, GuestEnd, LimitKind, ModelEvidence,
-    Observation, Outcome, Seen, Speaker, Whole,
+    OWN_REFUSAL, Observation, Outcome, SCRIPT_ACCEPTS_NONE, SCRIPT_EXHAUSTED, Seen, Speaker, Whole,
 };
 use serde_json::{Map, Value};
 
@@ -102,6 +102,9 @@ impl<'a> Run<'a> {
         if self.evidence.conversation == Whole::Interrupted {
             return Err("the run was interrupted".to_owned());
         }
+        if self.own_error() == Some(OwnError::Script) {
+            return Err("the script had no answer for the agent".to_owned());
+        }
         let failure = self.evidence.end.as_ref().and_then(|end| end.failure.as_ref());
         match self.evidence.stopped_by {
             Some(limit @ (LimitKind::Time | LimitKind::Cost)) => {
@@ -121,13 +124,28 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whose answer the error is with which the agent ended, if it is belljar's and not the model's.
+    pub(crate) fn own_error(&self) -> Option<OwnError> {
+        let failure = self.evidence.end.as_ref()?.failure.as_ref()?;
+        let ConversationFailure::ResultIsError { subtype: _, text, api_error_status: _ } = failure else {
+            return None;
+        };
+        let (_, said) = text.as_deref()?.split_once("API Error: ")?;
+        let said = said.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ' ');
+        if [SCRIPT_EXHAUSTED, SCRIPT_ACCEPTS_NONE].iter().any(|own| said.starts_with(own)) {
+            Some(OwnError::Script)
+        } else {
+            said.starts_with(OWN_REFUSAL).then_some(OwnError::Gateway)
+        }
+    }
+
     /// Whether every event up to the end of the run was seen and understood.
     pub(crate) fn recorded(&self) -> Result<(), Gap> {
         match &self.evidence.conversation {
             Whole::No { why } => {
                 return Err(format!("the record of the conversation is not whole: {why}"));
             }
-            Whole::Yes | Whole::Interrupted => {}
+            Whole::Yes | Whole::Interrupted | Whole::JudgeInterrupted => {}
         }
         let Some(end) = &self.evidence.end else {
             return Err("how the conversation ended is not known".to_owned());
@@ -243,6 +261,13 @@ impl<'a> Run<'a> {
             Err(gap) => Finding::unknown(format!("{}, but {gap}", finding.message)),
         }
     }
+}
+
+/// An error that the agent got from belljar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnError {
+    Script,
+    Gateway,
 }
 
 /// Whether the agent's process ended before the conversation was over.

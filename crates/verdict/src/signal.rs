@@ -3,7 +3,7 @@
 use crate::check::Softened;
 use crate::files::{deleted, lies_in, outputs};
 use crate::finding::excerpt;
-use crate::run::{Origin, Run, Who, died};
+use crate::run::{Origin, OwnError, Run, Who, died};
 use belljar_contract::{
     ConversationFailure, Deadline, EgressLogState, LimitKind, ModelEvidence, Observation, RunIsolation,
     Signal, SignalWeight, Whole,
@@ -34,6 +34,11 @@ pub(crate) const CONTRADICTING: &str = "recording_contradicts";
 pub(crate) const NOT_ISOLATED: &str = "not_isolated";
 pub(crate) const RECORD: &str = "record_changed";
 
+pub(crate) const SCRIPT: &str = "script_exhausted";
+
+/// The signal of a tool that ran although it is denied.
+pub const DENIED: &str = "denied_tool_ran";
+
 /// The signals of a conversation whose frames are not vouched for.
 pub const UNVOUCHED: [&str; 2] = [FORGED, UNCOMPARED];
 
@@ -42,7 +47,7 @@ pub(crate) const SIGNALS: &[About] = &[
     about(
         INTERRUPTED,
         SignalWeight::Unknown,
-        "A signal to belljar ended the run before the agent had finished. Ends with its own status.",
+        "A signal to belljar ended the run before the agent had finished, or before its claims were judged. Ends with its own status.",
     ),
     about(
         BUDGET,
@@ -65,6 +70,11 @@ pub(crate) const SIGNALS: &[About] = &[
         "The last turn failed because the network did. Never what `result: error` means.",
     ),
     about(
+        SCRIPT,
+        SignalWeight::Unknown,
+        "The last turn failed because the script had no answer for it. Never what `result: error` means, and not the agent's failure. What the agent would have done next is unknown.",
+    ),
+    about(
         USAGE,
         SignalWeight::Fail,
         "The last turn failed because the account reached a usage limit. Never what `result: error` means.",
@@ -78,6 +88,11 @@ pub(crate) const SIGNALS: &[About] = &[
         "permissive_auto_allow",
         SignalWeight::Fail,
         "A tool that no rule names was allowed all the same. `allow_permissive_auto_allow` lets it pass.",
+    ),
+    about(
+        DENIED,
+        SignalWeight::Fail,
+        "A tool ran without a question, although a rule, `--deny-tool` or `permission_parity: strict` denies it: the agent's own defaults, a skill or a hook allowed it.",
     ),
     about(
         "outputs_delete",
@@ -253,6 +268,9 @@ fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
         out.add(INTERRUPTED, "a signal to belljar ended the run before the agent had finished");
         return;
     }
+    if run.evidence.conversation == Whole::JudgeInterrupted {
+        out.add(INTERRUPTED, "a signal to belljar ended the judge of the claims; the agent had finished");
+    }
     if let Some(limit) = run.evidence.stopped_by {
         let went_on = run.evidence.end.as_ref().is_some_and(|end| !died(end.failure.as_ref()));
         match limit {
@@ -281,6 +299,11 @@ fn ending(run: &Run<'_>, leniency: &Leniency, out: &mut Signals) {
     if matches!(failure, ConversationFailure::Deadline { deadline: Deadline::Run }) {
         out.add(BUDGET, failure.to_string());
         return;
+    }
+    match run.own_error() {
+        Some(OwnError::Script) => return out.add(SCRIPT, excerpt(&failure.to_string())),
+        Some(OwnError::Gateway) => return out.add(AGENT, excerpt(&failure.to_string())),
+        None => {}
     }
     if let ConversationFailure::ResultIsError { subtype, text, api_error_status } = failure {
         let said = text.as_deref().unwrap_or_default().to_lowercase();

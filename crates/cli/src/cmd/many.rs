@@ -184,20 +184,26 @@ pub fn summary(outcome: &SuiteOutcome, output: &Output) -> String {
 }
 
 /// Ends a verb: its envelope, with `more` beside the results, and its exit code.
-pub fn finish(verb: SuiteVerb, outcome: &SuiteOutcome, more: &[(&str, usize)], output: &Output) -> ExitCode {
+pub fn finish(verb: SuiteVerb, outcome: &SuiteOutcome, more: &[(&str, Value)], output: &Output) -> ExitCode {
     let exit = outcome.exit();
     if output.json {
         let mut data = outcome.json();
-        more.iter().for_each(|(name, value)| data[*name] = json!(value));
+        more.iter().for_each(|(name, value)| data[*name] = value.clone());
         output.envelope(&Envelope::new(verb.words()[0], exit, data));
     }
     exit
 }
 
 /// Prints the files that a verb would take.
-pub fn list(verb: SuiteVerb, files: &[AbsPath], environment: &HostEnvironment, output: &Output) -> ExitCode {
+pub fn list(
+    verb: SuiteVerb,
+    (files, more): (&[AbsPath], &[(&str, Value)]),
+    environment: &HostEnvironment,
+    output: &Output,
+) -> ExitCode {
     if output.json {
-        let data = json!({verb.files(): files});
+        let mut data = json!({verb.files(): files});
+        more.iter().for_each(|(name, value)| data[*name] = value.clone());
         output.envelope(&Envelope::new(verb.words()[0], ExitCode::Passed, data));
     } else {
         let lines: Vec<String> = files.iter().map(|path| format!("{}\n", environment.shown(path))).collect();

@@ -1,18 +1,18 @@
 use super::many::{self, ManyOptions, Suite};
-use super::scenario_options::{Plays, TryOptions};
+use super::scenario_options::{Plays, TryOptions, say_skipped};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, Conclusion, Digest, ExitCode, TapeLeak, TapeLeaks, TapeNormaliser, visible};
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{
-    Consent, JobResult, LoadError, SuiteOutcome, SuiteVerb, Trial, TrialUse, scenario_files,
+    Consent, Discovered, JobResult, LoadError, SuiteOutcome, SuiteVerb, Trial, TrialUse, scenario_files,
 };
 use belljar_runner::tape::{
     Changed, Failing, Normaliser, Normalisers, Recorded, TapeWriteError, Taping, check_target,
     finds_its_scenario, sharing_a_tape, tape_beside,
 };
-use serde_json::{Value, from_value};
+use serde_json::{Value, from_value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -134,7 +134,7 @@ fn out_of_reach(target: &AbsPath, environment: &HostEnvironment) -> CliError {
 /// Found before the run, which may cost something.
 pub(super) fn not_writable(error: &TapeWriteError, environment: &HostEnvironment) -> CliError {
     let hint = match error {
-        TapeWriteError::InTheWay { path } => {
+        TapeWriteError::InTheWay { path } | TapeWriteError::Foreign { path, name: _ } => {
             format!("move `{}` away, or record to another directory with --out DIR", environment.shown(path))
         }
         TapeWriteError::Busy { .. } => "wait until the other recording has ended".to_owned(),
@@ -167,9 +167,16 @@ fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Res
         return Err(CliError::new(ExitCode::Invalid, text).hint(hint));
     }
     let paths = TryOptions::paths(environment, &args.paths)?;
-    let files = scenario_files(paths, args.many.filter.as_deref(), environment)?;
+    let Discovered { scenarios: files, skipped } =
+        scenario_files(paths, args.many.filter.as_deref(), environment)?;
+    say_skipped(&skipped, environment, output);
     if args.many.list {
-        return Ok(many::list(SuiteVerb::Record, &files, environment, output));
+        return Ok(many::list(
+            SuiteVerb::Record,
+            (&files, &[("skipped", json!(skipped))]),
+            environment,
+            output,
+        ));
     }
     let normalisers = normalisers(&args.normalise)?;
     let out = args.out.as_ref().map(|path| TryOptions::path(environment, path)).transpose()?;
@@ -192,7 +199,12 @@ fn run(args: &RecordArgs, environment: &HostEnvironment, output: &Output) -> Res
         }
     };
     let recorded = outcome.jobs.iter().filter(|job| job.row["tape"].is_string()).count();
-    Ok(many::finish(SuiteVerb::Record, &outcome, &[("recorded", recorded)], output))
+    Ok(many::finish(
+        SuiteVerb::Record,
+        &outcome,
+        &[("recorded", json!(recorded)), ("skipped", json!(skipped))],
+        output,
+    ))
 }
 
 impl RecordArgs {

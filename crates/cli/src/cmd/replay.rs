@@ -6,7 +6,7 @@ use super::agree::{AgreeOptions, Agreeing};
 use super::dotenv_options::DotenvOptions;
 use super::many::{self, ManyOptions, RepeatOption, Suite};
 use super::scenario_options::{
-    AnswerOptions, LastWord, TryOptions, failure, patience, print_result, show, untracked,
+    AnswerOptions, LastWord, TryOptions, failure, patience, print_result, say_skipped, show, untracked,
 };
 use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
@@ -20,9 +20,9 @@ use belljar_runner::suite::{
 };
 use belljar_runner::tape::{
     AcrossVersions, OnDrift, Pace, ReplayError, ReplayRequest, Scenarios, StaleRule, Tape, find_tapes,
-    open_cassette, recorded_agent, replay, tape_beside,
+    not_replayed, open_cassette, recorded_agent, replay, tape_beside,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -143,6 +143,7 @@ impl Command for ReplayArgs {
 fn run(args: &ReplayArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     args.many.begin()?;
     let mut tapes = Vec::new();
+    let mut without = Vec::new();
     for path in &args.paths {
         let path = TryOptions::path(environment, path)?;
         if path.as_path().is_file() {
@@ -154,18 +155,22 @@ fn run(args: &ReplayArgs, environment: &HostEnvironment, output: &Output) -> Res
             tapes.push(path);
             continue;
         }
-        tapes.extend(find_tapes(&path)?);
+        let found = find_tapes(&path)?;
+        without.extend(not_replayed(&path, &found, environment));
+        tapes.extend(found);
     }
     let tapes = selected(tapes, args.many.filter.as_deref(), ("tapes", environment))?;
+    say_skipped(&without, environment, output);
+    let without = [("not_replayed", json!(without))];
     if args.many.list {
-        return Ok(many::list(SuiteVerb::Replay, &tapes, environment, output));
+        return Ok(many::list(SuiteVerb::Replay, (&tapes, &without), environment, output));
     }
     let outcome = match (tapes.as_slice(), args.protocol, args.repeat.repeat) {
         (tapes, true, _) => protocol::rejudge_all(args, environment, tapes, output)?,
         ([tape], false, 1) => alone(args, environment, tape, output)?,
         (tapes, false, _) => together(args, environment, tapes, output)?,
     };
-    Ok(many::finish(SuiteVerb::Replay, &outcome, &[], output))
+    Ok(many::finish(SuiteVerb::Replay, &outcome, &without, output))
 }
 
 const fn stale_rule(args: &ReplayArgs) -> StaleRule {

@@ -4,7 +4,7 @@ mod answers;
 mod output;
 
 pub use answers::{AnswerOptions, LastWord, WhenUnanswered};
-pub use output::{failure, print_result, show, warn};
+pub use output::{failure, print_result, say_skipped, show, warn};
 
 use super::agent_options::AgentOptions;
 use super::agree::AgreeOptions;

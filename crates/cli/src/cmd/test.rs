@@ -1,11 +1,11 @@
 use super::many::{self, ManyOptions, RepeatOption, Suite};
-use super::scenario_options::{Plays, TryOptions};
+use super::scenario_options::{Plays, TryOptions, say_skipped};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, ExitCode};
 use belljar_runner::HostEnvironment;
-use belljar_runner::suite::{SuiteOutcome, SuiteVerb, TrialUse, scenario_files};
+use belljar_runner::suite::{Discovered, SuiteOutcome, SuiteVerb, TrialUse, scenario_files};
 use belljar_runner::tape::Taping;
 use serde_json::json;
 use std::path::PathBuf;
@@ -49,15 +49,18 @@ impl Command for TestArgs {
 fn run(args: &TestArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     args.many.begin()?;
     let paths = TryOptions::paths(environment, &args.paths)?;
-    let files = scenario_files(paths, args.many.filter.as_deref(), environment)?;
+    let Discovered { scenarios: files, skipped } =
+        scenario_files(paths, args.many.filter.as_deref(), environment)?;
+    say_skipped(&skipped, environment, output);
+    let skipped = [("skipped", json!(skipped))];
     if args.many.list {
-        return Ok(many::list(SuiteVerb::Test, &files, environment, output));
+        return Ok(many::list(SuiteVerb::Test, (&files, &skipped), environment, output));
     }
     let outcome = match files.as_slice() {
         [file] if args.repeat.repeat == 1 => alone(args, environment, file, output)?,
         _ => together(args, environment, &files, output)?,
     };
-    Ok(many::finish(SuiteVerb::Test, &outcome, &[], output))
+    Ok(many::finish(SuiteVerb::Test, &outcome, &skipped, output))
 }
 
 /// One scenario, in this process, with everything it says.

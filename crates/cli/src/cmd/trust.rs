@@ -101,7 +101,7 @@ fn suites(args: &TrustArgs, environment: &HostEnvironment, output: &Output) -> R
     let permit =
         |wishes: &Wishes| args.yes || matches!(agreements.standing(wishes), Ok(AgreementStanding::Agreed));
     let (mut all, mut in_part, mut kept) = (Vec::new(), false, "Nothing was changed.");
-    for file in scenario_files(TryOptions::paths(environment, &args.suite)?, None, environment)? {
+    for file in scenario_files(TryOptions::paths(environment, &args.suite)?, None, environment)?.scenarios {
         all.push(loop {
             let wishes = match load_scenario(environment, &file, &permit) {
                 Ok(trial) => break trial.wishes(&SandboxChoice::default(), TrialUse::Run),

@@ -195,3 +195,20 @@ fn a_tape_whose_skill_or_session_changed_is_not_green() {
         assert_eq!(exit, 3, "it is not what the agent was asked: {data:#}");
     }
 }
+
+#[test]
+fn a_run_with_the_files_of_another_one_is_not_verified() {
+    require!(Agent, Bwrap);
+    let stage = stage();
+    let (failed, bad) = tested(&stage, "bad");
+    let (passed, good) = tested(&stage, "good");
+    assert_eq!((failed, passed), (1, 0));
+    fs::remove_dir_all(&bad).unwrap();
+    let copied = std::process::Command::new("cp").arg("-a").args([&good, &bad]).status().unwrap();
+    assert!(copied.success());
+    let name = bad.file_name().unwrap().to_str().unwrap();
+    let (exit, data) = judged(&stage, &[name]);
+    assert_eq!(exit, 3, "{data:#}");
+    assert!(data["signals"].to_string().contains("its files are those of the run"), "{data:#}");
+    assert_eq!(judged(&stage, &[good.file_name().unwrap().to_str().unwrap()]).0, 0);
+}

@@ -273,3 +273,132 @@ fn a_cap_on_the_cost_ends_a_scenario_with_its_own_status() {
     let found = stage.run(&["test", "a.yaml", "--max-cost-usd", "none"]);
     assert!(found.status.code() == Some(2) && found.stderr.contains("0.50"), "{}", found.stderr);
 }
+
+/// A skill, a hook or the agent's defaults run a tool without a question, which no rule can answer.
+#[test]
+fn a_denied_tool_that_ran_unasked_fails_the_run() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    stage.write(
+        "project/skill/SKILL.md",
+        "---\nname: skill\ndescription: d\nallowed-tools: Bash, Write\n---\nhi\n",
+    );
+    let script = script(&[
+        json!({"tool_use": {"name": "Skill", "input": {"skill": "skill"}}}),
+        json!({"tool_use": {"name": "Bash", "input": {"command": "touch outputs/made.txt", "description": "d"}}}),
+        json!({"text": "All done."}),
+    ]);
+    let parity = "permission_parity: strict\n";
+    for (name, session, rules, options, by) in [
+        ("rule", "", "answers: [{when_tool: Bash, decide: deny}]\n", &[][..], "rule 1 of scenario"),
+        ("flag", "", "", &["--deny-tool", "Bash"][..], "rule 1 of command-line"),
+        ("strict", parity, "", &[][..], "`permission_parity: strict`"),
+        ("allowed", parity, "answers: [{when_tool: Bash, decide: allow}]\n", &[][..], ""),
+    ] {
+        stage
+            .write(&format!("project/{name}.session.yaml"), format!("{session}skills: {{local: [skill]}}\n"));
+        // The rule for the skill itself is not about what it allows.
+        let allows = if rules.is_empty() {
+            "answers: [{when_tool: Skill, decide: allow}]\n".to_owned()
+        } else {
+            rules.replace("answers: [", "answers: [").replace("]\n", ", {when_tool: Skill, decide: allow}]\n")
+        };
+        let yaml =
+            format!("prompt: go\nsession: {name}.session.yaml\n{allows}assert: [{{result: success}}]\n");
+        scenario(&stage, name, &yaml, &script);
+        let file = format!("{name}.yaml");
+        let (status, envelope) =
+            tried_json(&stage, &[&["test", "--scripted", "--json", &file], options].concat());
+        let signals = first(&envelope)["signals"].to_string();
+        assert_eq!(status, i32::from(!by.is_empty()), "{name}: {envelope:#}");
+        assert_eq!(signals.contains("denied_tool_ran"), !by.is_empty(), "{name}: {signals}");
+        assert!(
+            by.is_empty()
+                || signals.contains(&format!("Bash ran without a question, although it is denied by {by}")),
+            "{name}: {signals}"
+        );
+        let (again, judged) = tried_json(&stage, &["judge", "--json", "last"]);
+        assert_eq!(again, status, "{name}: {judged:#}");
+    }
+}
+
+#[test]
+fn a_script_that_ran_out_is_neither_an_expected_error_nor_a_failed_agent() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let script =
+        script(&[json!({"tool_use": {"name": "Bash", "input": {"command": "ls", "description": "d"}}})]);
+    for wanted in ["error", "success"] {
+        let yaml = format!("prompt: go\nassert: [{{result: {wanted}}}, {{tool_not_called: Write}}]\n");
+        scenario(&stage, wanted, &yaml, &script);
+        let (status, envelope) =
+            tried_json(&stage, &["test", "--scripted", "--json", &format!("{wanted}.yaml")]);
+        assert_eq!(status, 3, "{envelope:#}");
+        assert_eq!(outcomes(&envelope), ["unknown", "unknown"], "{envelope:#}");
+        let signals = first(&envelope)["signals"].to_string();
+        assert!(signals.contains("script_exhausted"), "{signals}");
+    }
+}
+
+#[test]
+fn no_file_that_may_be_a_scenario_is_passed_over_in_silence() {
+    let stage = Stage::new();
+    let body = "assert: [{result: error}]\n";
+    for (name, text) in [
+        ("plain", format!("prompt: hi\n{body}")),
+        ("quoted", format!("\"prompt\": hi\n{body}")),
+        ("flow", "{prompt: hi, assert: [{result: error}]}\n".to_owned()),
+        ("space", format!("prompt : hi\n{body}")),
+        ("indented", "  prompt: hi\n  assert: [{result: error}]\n".to_owned()),
+        ("bom", format!("\u{feff}prompt: hi\n{body}")),
+        ("typo", format!("promt: hi\n{body}")),
+        ("two", format!("---\nprompt: hi\n{body}---\nprompt: hi\n{body}")),
+        ("broken", "prompt: \"hi\n".to_owned()),
+    ] {
+        stage.write(&format!("project/suite/{name}.yaml"), text);
+    }
+    stage.write("project/suite/session.yaml", "effort: low\n");
+    stage.write("project/suite/policy.yaml", "- {when_tool: Bash, decide: deny}\n");
+    stage.write("project/suite/empty.yaml", "");
+    stage.write("project/suite/other.yaml", "on: push\n");
+    stage.write("project/suite/LOUD.YAML", "prompt: hi\n");
+    fs::write(stage.path("project/suite/utf16.yaml"), b"\xff\xfep\0r\0").unwrap();
+    std::os::unix::fs::symlink("nowhere", stage.path("project/suite/gone.yaml")).unwrap();
+    stage.write("project/suite/linked.txt", format!("prompt: hi\n{body}"));
+    std::os::unix::fs::symlink("linked.txt", stage.path("project/suite/link.yaml")).unwrap();
+    stage.write("project/beyond.yaml", format!("prompt: hi\n{body}"));
+    std::os::unix::fs::symlink("../beyond.yaml", stage.path("project/suite/away.yaml")).unwrap();
+    stage.write("project/suite/1/2/3/4/5/6/7/8/9/deep.yaml", format!("prompt: hi\n{body}"));
+    fs::File::create(stage.path("project/suite/huge.yaml")).unwrap().set_len(1 << 30).unwrap();
+    let (status, envelope) = tried_json(&stage, &["test", "--list", "--json", "suite"]);
+    assert_eq!(status, 0, "{envelope:#}");
+    let names = |member: &str, of: &dyn Fn(&Value) -> String| -> Vec<String> {
+        let list = envelope["data"][member].as_array().unwrap().iter();
+        list.map(|one| of(one).rsplit('/').next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(
+        names("scenarios", &|one| one.as_str().unwrap().to_owned()),
+        [
+            "deep.yaml",
+            "bom.yaml",
+            "broken.yaml",
+            "flow.yaml",
+            "indented.yaml",
+            "link.yaml",
+            "plain.yaml",
+            "quoted.yaml",
+            "space.yaml",
+            "two.yaml",
+            "typo.yaml"
+        ]
+    );
+    assert_eq!(
+        names("skipped", &|one| one["path"].as_str().unwrap().to_owned()),
+        ["LOUD.YAML", "away.yaml", "empty.yaml", "gone.yaml", "huge.yaml", "other.yaml", "utf16.yaml"]
+    );
+    let found = stage.run(&["check", "suite"]);
+    for name in ["LOUD.YAML", "away.yaml", "empty.yaml", "gone.yaml", "huge.yaml", "other.yaml", "utf16.yaml"]
+    {
+        assert!(found.stderr.contains(name), "{name}: {}", found.stderr);
+    }
+}

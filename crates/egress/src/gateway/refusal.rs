@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use hyper::{Method, Response, StatusCode};
 
+use belljar_contract::OWN_REFUSAL;
+
 use super::answer::{AnswerBody, BodyFault, Retry, error_answer};
 use super::connect::ConnectError;
 use super::event::GatewayTrouble;
 use super::messages_api::InvalidRequest;
-
-/// The prefix of the gateway's own refusals.
-pub(super) const OWN_REFUSAL: &str = "belljar: ";
 
 /// Why a request is not forwarded, or its response not relayed. The text is for the agent, and so for the user.
 #[derive(Debug, thiserror::Error)]

@@ -143,7 +143,11 @@ impl Drop for RelayBody {
 /// Chooses how to count the tokens of a response, by its content type.
 pub(super) fn meter(headers: &hyper::HeaderMap) -> Meter {
     let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let kind = value("content-type").split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    meter_of(value("content-type"))
+}
+
+pub(super) fn meter_of(content_type: &str) -> Meter {
+    let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "text/event-stream" => Meter::stream(),
         "application/json" => Meter::document(),

@@ -3,7 +3,7 @@
 use super::answer::GatewayRequest;
 use super::messages_api::{Meter, PriceTable, Speed, UsageTotals};
 use super::observe::{AnswerEnd, Observe, ObserveAnswer, Unobserved};
-use super::relay::meter;
+use super::relay::{meter, meter_of};
 use hyper::body::Bytes;
 use hyper::{HeaderMap, Method, StatusCode};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +24,13 @@ impl UsageTally {
     #[must_use]
     pub fn new(prices: PriceTable) -> Self {
         Self { shared: Arc::new(TallyState { prices, totals: Mutex::default() }) }
+    }
+
+    /// Counts a recorded answer as it was counted when it was given.
+    pub fn count(&self, content_type: &str, body: &[u8]) {
+        let shared = Arc::clone(&self.shared);
+        let mut counted = CountedAnswer { shared, answered: true, meter: meter_of(content_type) };
+        counted.meter.feed(body);
     }
 
     /// The totals so far.

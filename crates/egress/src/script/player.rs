@@ -1,5 +1,7 @@
 //! Chooses the turn for a request: the state of a script, without I/O.
 
+use belljar_contract::{SCRIPT_ACCEPTS_NONE, SCRIPT_EXHAUSTED};
+
 use super::format::{Exhausted, Script, SideRequests, Turn};
 use super::matching::Tools;
 use super::request::MessagesRequest;
@@ -73,7 +75,7 @@ impl Player {
         if left > 0 {
             let played = total - left;
             let message = format!(
-                "no turn of the script accepts this request ({played} of {total} turns played); \
+                "{SCRIPT_ACCEPTS_NONE} ({played} of {total} turns played); \
                  its last message begins: {}",
                 beginning(&request.last_message)
             );
@@ -83,7 +85,7 @@ impl Player {
             Exhausted::Reply(text) => Choice::ExhaustedReply { text: text.clone() },
             Exhausted::Error => Choice::ExhaustedError {
                 message: format!(
-                    "the script is exhausted: this request came after {}",
+                    "{SCRIPT_EXHAUSTED}: this request came after {}",
                     if total == 1 { "its only turn".to_owned() } else { format!("all {total} turns") }
                 ),
             },

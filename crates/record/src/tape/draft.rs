@@ -3,6 +3,7 @@
 
 use super::error::TapeWriteError;
 use super::reader::Tape;
+use super::target::check_target;
 use super::{BODIES, EXCHANGES, HEAD, REQUESTS, TEXT};
 use crate::disk::remove_tree;
 use crate::line;
@@ -60,9 +61,7 @@ impl TapeDraft {
             return Err(failed(target, io::Error::other("it has no parent directory")));
         };
         fs::create_dir_all(&directory).map_err(|cause| failed(&directory, cause))?;
-        if fs::symlink_metadata(target).is_ok() && !target.child(HEAD).as_path().is_file() {
-            return Err(TapeWriteError::InTheWay { path: target.clone() });
-        }
+        check_target(target)?;
         let prefix = format!("{BEFORE}{name}{BEHIND}");
         sweep(&directory, &prefix)?;
         let path = directory.child(&format!("{prefix}{}", std::process::id()));

@@ -123,6 +123,9 @@ pub enum TapeWriteError {
     /// The tape's name is taken by something else.
     #[error("`{path}` exists and is not a tape")]
     InTheWay { path: AbsPath },
+    /// A new tape would replace it with the old one.
+    #[error("the tape `{path}` has the file `{name}`, which is no part of it")]
+    Foreign { path: AbsPath, name: String },
     #[error("the recording does not fit on a tape: more than {limit}")]
     TooLarge {
         /// The exceeded limit.

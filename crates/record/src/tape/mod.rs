@@ -10,11 +10,13 @@ mod log;
 mod packed;
 mod reader;
 mod requests;
+mod target;
 
 pub use draft::{Listed, TapeDraft};
 pub use error::{TapeFault, TapeWriteError};
 pub use log::{ExchangeLog, TapeLimits};
 pub use reader::{Tape, TapeFailure, read_exchange};
+pub use target::check_target;
 
 /// The file name of the manifest.
 pub const HEAD: &str = "tape.json";

@@ -170,7 +170,7 @@ fn status(outcome: &Result<CommandOutcome, RunError>, reached: &[ReachedLimit]) 
 }
 
 /// The usage that the answers report, if every answer reports some.
-fn model_usage(totals: &UsageTotals) -> Option<ModelUsage> {
+pub(crate) fn model_usage(totals: &UsageTotals) -> Option<ModelUsage> {
     let tokens = totals.tokens();
     let priced = totals.models.values().all(|model| model.unpriced == 0);
     (totals.uncounted == 0).then(|| ModelUsage {

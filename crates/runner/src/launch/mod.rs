@@ -32,6 +32,7 @@ use crate::session::terminal::Terminal;
 use belljar_contract::{Launch, Need, OsText, Plan, Unmet, Workload};
 use belljar_sandbox::{KeptAt, Lowering, MachineFacts, check_needs, lower};
 use finish::finish;
+pub(crate) use finish::model_usage;
 use live::launch;
 use prepare::{Prepared, prepare};
 

@@ -8,8 +8,8 @@ use crate::tape::protocol::ProtocolError;
 use crate::tape::{Tape, TapeFailure, is_tape, read_recording};
 use belljar_contract::{
     AbsPath, AgentUsed, Completeness, Conclusion, ConversationSource, Event, Evidence, ExitCode, Harness,
-    Lane, Logged, ModelEvidence, Run, RunHead, RunStatus, RunSummary, RunVerb, RunVerdict, Seen, Signal,
-    SignalWeight, TapeHead, TranscriptEntry, Whole,
+    Lane, Logged, ModelEvidence, Run, RunHead, RunId, RunStatus, RunSummary, RunVerb, RunVerdict, Seen,
+    Signal, SignalWeight, TapeHead, TranscriptEntry, Whole,
 };
 use belljar_record::{ReadError, RecordChange, RunReader, is_running};
 use belljar_session::Harnesses;
@@ -188,8 +188,17 @@ impl KeptRun {
             return vec!["the run is still going on".to_owned()];
         }
         let changes = self.changes.iter().map(ToString::to_string);
-        let own = [self.not_started(), self.not_judged(), self.contradiction.clone()];
+        let own = [self.of_another_run(), self.not_started(), self.not_judged(), self.contradiction.clone()];
         changes.chain(own.into_iter().flatten()).collect()
+    }
+
+    /// A directory is named after its run, and its seal names the run of its files.
+    fn of_another_run(&self) -> Option<String> {
+        let (_, id) = self.directory.file_name()?.to_str()?.rsplit_once('-')?;
+        let (named, found) = (RunId::parse(id)?, &self.run.head.id);
+        (named != *found).then(|| {
+            format!("the directory is that of the run {named}, and its files are those of the run {found}")
+        })
     }
 
     fn not_started(&self) -> Option<String> {

@@ -49,7 +49,8 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
     let (mut seen, mut claims) = (Vec::new(), Vec::new());
     let (mut end, mut listing, mut egress_head, mut stopped_by, mut unknown) =
         (None, None, None, None, 0_u64);
-    let mut interrupted = false;
+    let (mut interrupted, mut agent_ended) = (false, false);
+    let mut judge_interrupted = false;
     for EventRecord { seq, offset_ms, event } in events {
         match event {
             Logged::Known(Event::Seen { what }) => seen.push(Seen { seq, offset_ms, what: *what }),
@@ -58,7 +59,10 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
             Logged::Known(Event::EgressLogged { head }) => egress_head = Some(head),
             Logged::Known(Event::LimitReached { limit }) => stopped_by = Some(limit),
             Logged::Known(Event::Judged { answers, usage: _ }) => claims.extend(answers),
+            // The agent's end is on record before a judge is asked.
+            Logged::Known(Event::Interrupted { signal: _ }) if agent_ended => judge_interrupted = true,
             Logged::Known(Event::Interrupted { signal: _ }) => interrupted = true,
+            Logged::Known(Event::CommandEnded { end: _ }) => agent_ended = true,
             Logged::Known(
                 // The frames and the log of the model are read by their own functions.
                 Event::FramesLogged { .. }
@@ -76,7 +80,6 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
                 | Event::HostExecutedAsked { .. }
                 | Event::HostExecutedAnswered { .. }
                 | Event::WorkspaceChanged { .. }
-                | Event::CommandEnded { .. }
                 | Event::Notice { .. }
                 | Event::CleanupFailed { .. }
                 | Event::RunEnded { .. },
@@ -92,6 +95,7 @@ pub(crate) fn evidence_of(reader: &RunReader<'_>, run: Run, lane: Lane) -> Evide
         (Completeness::Complete, Some(end)) if end.unread > 0 => {
             Whole::No { why: format!("{} lines of the agent could not be read or kept", end.unread) }
         }
+        (Completeness::Complete, Some(_)) if judge_interrupted => Whole::JudgeInterrupted,
         (Completeness::Complete, Some(_)) => Whole::Yes,
         (Completeness::Complete, None) => Whole::No { why: "the conversation has no end".to_owned() },
         (Completeness::Incomplete { why }, _) => Whole::No { why: why.describe().to_owned() },

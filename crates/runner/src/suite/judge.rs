@@ -212,6 +212,19 @@ fn votes(reply: &str, count: usize) -> Result<Vec<ClaimVote>, String> {
     Ok(claims.into_iter().map(vote).collect())
 }
 
+/// What a recorded exchange with the judge says: the number of the reading, and a vote for each claim.
+pub(crate) fn recorded_reading(request: &Value, reply: &Value) -> Option<(u8, Vec<(String, ClaimVote)>)> {
+    let blocks = request["messages"][0]["content"].as_array()?;
+    let text = |at: usize| blocks.get(at)?["text"].as_str();
+    let claims: Vec<Value> = serde_json::from_str(text(0)?.strip_prefix("Claims:\n")?).ok()?;
+    let (number, _) = text(2)?.strip_prefix("This is reading ")?.split_once(' ')?;
+    let said: String =
+        reply["content"].as_array()?.iter().filter_map(|block| block["text"].as_str()).collect();
+    let votes = votes(&said, claims.len()).ok()?;
+    let texts = claims.iter().map(|claim| claim["text"].as_str().unwrap_or_default().to_owned());
+    Some((number.parse().ok()?, texts.zip(votes).collect()))
+}
+
 /// What was used, with its price.
 #[derive(Default)]
 struct Usage {

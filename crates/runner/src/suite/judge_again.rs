@@ -1,5 +1,6 @@
 //! Judges a kept run again, by the scenario that it was run with or by another one.
 
+use super::denials::held_before;
 use super::load::{LoadError, load_scenario_alone, scenario_alone};
 use super::scope::Scope;
 use crate::environment::HostEnvironment;
@@ -68,9 +69,12 @@ pub fn judge_again(
         })?,
     };
     let kept = KeptRun::open(directory, environment, trial.scenario.lane)?;
-    let mut judgement = trial.checks.judge(&kept.evidence);
+    let mut judgement = trial.judge(&kept.evidence);
     if let Some(before) = kept.summary.as_ref().and_then(|summary| summary.verdict.as_ref()) {
         judge_as_replayed(&mut judgement, before);
+        if scenario.is_none() {
+            held_before(&mut judgement, before);
+        }
     }
     if let (Some(file), Some(head)) = (scenario, &kept.tape) {
         let changed = changed_besides_checks(file, head, environment);

@@ -131,6 +131,32 @@ fn a_judge_that_refuses_or_hangs_up_is_not_asked_again() {
 }
 
 #[test]
+fn a_reply_that_is_no_finished_answer_of_the_judge_is_unclear() {
+    let judge = Judge::of(vec![claim("It greets.", 1)]).unwrap();
+    let with = |key: &str, value: Value| {
+        let mut turn = holds("Hello");
+        turn["answer"]["reply"][key] = value;
+        turn
+    };
+    let mut calls = holds("Hello");
+    let call = json!({"tool_use": {"name": "Bash", "input": {}}});
+    calls["answer"]["reply"]["content"].as_array_mut().unwrap().push(call);
+    for (turn, says) in [
+        (with("stop_reason", json!("refusal")), "it stopped with `refusal`"),
+        (with("stop_reason", json!("max_tokens")), "it stopped with `max_tokens`"),
+        (with("model", json!("other-model")), "it is from the model `other-model`"),
+        (calls, "it stopped with `tool_use`"),
+    ] {
+        let (judged, _) = judged(&judge, &[turn], "Hello");
+        assert_eq!(stands(&judged), [[ClaimStand::Unclear]], "{says}");
+        let reason = &judged.answers[0].votes[0].reason;
+        assert!(reason.contains(says), "{says}: {reason}");
+    }
+    let dated = with("model", json!(format!("{JUDGE_MODEL}-20270101")));
+    assert_eq!(stands(&judged(&judge, &[dated], "Hello").0), [[ClaimStand::Holds]]);
+}
+
+#[test]
 fn a_judge_that_takes_too_long_is_unclear() {
     let judge = Judge { claims: vec![claim("It greets.", 1)], patience: Duration::ZERO };
     let mut late = holds("Hello");

@@ -8,6 +8,7 @@ mod chain;
 mod check;
 mod consent;
 mod deciders;
+mod denials;
 mod digests;
 mod discover;
 mod evidence;
@@ -60,14 +61,14 @@ pub use deciders::{
     leave_answer,
 };
 pub(crate) use digests::{input_digests, library_digest};
-pub use discover::{DiscoverError, scenario_files, script_beside, selected};
+pub use discover::{DiscoverError, Discovered, Skipped, scenario_files, script_beside, selected};
 pub use evidence::evidence;
 pub(crate) use evidence::evidence_of;
 pub use files::FilesWatch;
 pub(crate) use files::kept_of_a_file;
 pub use job::{JobResult, SuiteOutcome, SuiteVerb};
 pub use judge::Judge;
-pub(crate) use judge::Judged;
+pub(crate) use judge::{Judged, recorded_reading};
 pub use judge_again::{JudgeError, JudgedAgain, judge_again};
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone};
@@ -238,6 +239,7 @@ impl Trial {
         let notices: Vec<String> = notice.into_iter().chain(stage.left_out_line()).chain(dotenv).collect();
         let notice = (!notices.is_empty()).then(|| notices.join("; "));
         let files = FilesWatch::begin(&stage);
+        let denials = self.answers().denials(&answering);
         let talk = ConversationRequest {
             config: MachineConfig {
                 hooks: Harnesses::built_in().background_hooks(),
@@ -301,7 +303,8 @@ impl Trial {
         })?;
         let redact =
             |text: &str| report.redact.scrub_bytes(text.as_bytes()).map(|_| report.redact.scrub(text));
-        let judgement = self.checks.judge_redacted(&evidence, &redact);
+        let mut judgement = self.checks.judge_redacted(&evidence, &redact);
+        denials.hold_against(&mut judgement, &evidence);
         let plan = planned.compiled.plan;
         let tried = Tried { judgement, run, directory, plan, report, facts, notice, subject };
         // A replay is judged further: it may be stale, or have drifted.
@@ -358,13 +361,16 @@ impl Trial {
     }
 
     fn deciders(&self, answering: Answering, recorded: Option<RecordedAnswers>) -> Deciders {
-        let answers = ScenarioAnswers {
+        self.answers().deciders(answering, recorded)
+    }
+
+    fn answers(&self) -> ScenarioAnswers<'_> {
+        ScenarioAnswers {
             rules: &self.rules,
             on_unanswered: self.scenario.on_unanswered,
             parity: self.session.permission_parity,
             name: Some(&self.scenario.name),
-        };
-        answers.deciders(answering, recorded)
+        }
     }
 }
 

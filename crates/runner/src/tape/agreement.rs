@@ -2,7 +2,9 @@
 //!
 //! The digest of a part can be computed anew after a change. Then the part still has to agree with the others.
 
+use super::judged::misjudged;
 use super::protocol::ReadTape;
+use super::usage::wrong_usage;
 use super::{Normaliser, Private, Tape};
 use crate::store::journal::MODEL_LOG;
 use crate::suite::{Trial, kept_of_a_file};
@@ -13,10 +15,11 @@ use belljar_contract::{
 use belljar_session::decider::{Decider, Decision, Scripted};
 use belljar_session::{Answer, AnswerValue, By, Question};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Why the parts of a tape cannot all be what was recorded, if that is so.
-pub(super) fn disagreement(tape: &Tape, read: &ReadTape) -> Option<String> {
-    let ReadTape { evidence, flaw, misquoted, mismatch: _, decided } = read;
+pub(super) fn disagreement(tape: &Arc<Tape>, read: &ReadTape) -> Option<String> {
+    let ReadTape { evidence, flaw, misquoted, mismatch: _, decided, same_prices } = read;
     let quoted = |line| format!("frames.jsonl:{line}: the agent repeats otherwise what it was sent");
     flaw.clone()
         .or_else(|| egress(evidence))
@@ -24,6 +27,8 @@ pub(super) fn disagreement(tape: &Tape, read: &ReadTape) -> Option<String> {
         .or_else(|| requests(&evidence.model))
         .or_else(|| denied(evidence, decided))
         .or_else(|| misquoted.map(quoted))
+        .or_else(|| misjudged(tape, &evidence.claims))
+        .or_else(|| wrong_usage(tape, &evidence.metrics, *same_prices))
 }
 
 /// Why the record is not complete, or the run did not end as its parts say.

@@ -14,7 +14,7 @@ use belljar_plan::{DocumentText, Fidelity, PermissionParity};
 pub use belljar_record::{CASSETTE_FORMATS, Cassette, CassetteFault, CassetteFile};
 use belljar_session::decider::{Chain, Parity, Scripted};
 use belljar_session::{By, Echo, Harnesses, MachineConfig, StateEvents};
-use belljar_verdict::judge_contradicting;
+use belljar_verdict::{judge_contradicting, judge_unlisted};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -85,10 +85,13 @@ pub fn replay(cassette: &Cassette, trial: &Trial) -> Result<ReadAgain, ProtocolE
         lane: trial.scenario.lane,
     };
     let observations = evidence.seen.len();
-    let mut judgement = trial.checks.judge(&evidence);
+    let mut judgement = trial.judge(&evidence);
+    judge_unlisted(&mut judgement);
     judge_contradicting(
         &mut judgement,
-        misattributed(trial, &decided).or_else(|| unpaired(cassette, &evidence)),
+        misattributed(trial, &decided)
+            .or_else(|| unpaired(cassette, &evidence))
+            .or_else(|| unsaid(&evidence)),
     );
     Ok(ReadAgain { judgement, evidence, observations, mismatch: None, decided })
 }
@@ -133,6 +136,26 @@ fn isolation(cassette: &Cassette, trial: &Trial) -> RunIsolation {
         // The directories of the run are not known: any path may be its own.
         false => RunIsolation::Missing { own: vec!["/".to_owned()] },
     }
+}
+
+/// A turn that ended with a text which no message has.
+fn unsaid(evidence: &Evidence) -> Option<String> {
+    let said: Vec<&str> = evidence
+        .seen
+        .iter()
+        .filter_map(|seen| {
+            let (Observation::Said { by: _, text } | Observation::Noted { by: _, text }) = &seen.what else {
+                return None;
+            };
+            Some(text.trim())
+        })
+        .collect();
+    evidence.seen.iter().find_map(|seen| {
+        let Observation::TurnEnded(turn) = &seen.what else { return None };
+        let text = turn.text.as_deref().map(str::trim).filter(|text| !turn.is_error && !text.is_empty())?;
+        (!said.iter().any(|one| one.contains(text)))
+            .then(|| "a turn ended with a text that no message has".to_owned())
+    })
 }
 
 /// The id of the handshake, if it was answered.

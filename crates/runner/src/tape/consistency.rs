@@ -29,7 +29,7 @@ pub(crate) fn read_recording(
     Ok((read.evidence, contradiction))
 }
 
-fn differs(mismatch: &protocol::Mismatch) -> String {
+pub(super) fn differs(mismatch: &protocol::Mismatch) -> String {
     format!("observation {} of the record is not what the frames show", mismatch.at)
 }
 

@@ -1,10 +1,13 @@
 //! Finds the tape of a scenario, and the scenario of a tape.
 
 use crate::environment::HostEnvironment;
-use crate::suite::{Scope, really};
+use crate::suite::{Scope, Skipped, really, scenario_files};
 use belljar_contract::{AbsPath, TapeHead, visible};
 use belljar_record::tape::{HEAD, SUFFIX};
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 /// The greatest depth of the search below a directory.
@@ -69,6 +72,46 @@ pub fn find_tapes(path: &AbsPath) -> Result<Vec<AbsPath>, FindError> {
     if out.is_empty() { Err(FindError::NoTape { path: path.clone() }) } else { Ok(out) }
 }
 
+/// What lies below a directory and is not replayed with its tapes: scenarios without a tape, and links to tapes.
+#[must_use]
+pub fn not_replayed(path: &AbsPath, tapes: &[AbsPath], environment: &HostEnvironment) -> Vec<Skipped> {
+    if tapes.contains(path) {
+        return Vec::new();
+    }
+    let of_tape = |tape: &AbsPath| {
+        let head = fs::File::open(tape.child(HEAD)).ok()?.take(HEAD_MOST);
+        let head: Value = serde_json::from_reader(head).ok()?;
+        let file = tape.parent()?.join(head["scenario"]["file"].as_str()?).ok()?;
+        fs::canonicalize(file).ok()
+    };
+    let taped: BTreeSet<PathBuf> = tapes.iter().filter_map(of_tape).collect();
+    let scenarios = scenario_files(vec![path.clone()], None, environment);
+    let scenarios = scenarios.map(|found| found.scenarios).unwrap_or_default();
+    let untaped = |file: &AbsPath| fs::canonicalize(file).is_ok_and(|file| !taped.contains(&file));
+    let mut out: Vec<Skipped> = scenarios
+        .into_iter()
+        .filter(untaped)
+        .map(|path| Skipped { path, why: "has no tape".to_owned() })
+        .collect();
+    links(path, 0, &mut out);
+    out
+}
+
+/// The largest manifest of a tape that is looked into for its scenario.
+const HEAD_MOST: u64 = 8 << 20;
+
+fn links(directory: &AbsPath, depth: u32, out: &mut Vec<Skipped>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let (Ok(name), Ok(kind)) = (entry.file_name().into_string(), entry.file_type()) else { continue };
+        let path = directory.child(&name);
+        if kind.is_symlink() && name.ends_with(SUFFIX) {
+            out.push(Skipped { path, why: "is a link to a tape, which is not followed".to_owned() });
+        } else if kind.is_dir() && depth < DEEPEST && !name.starts_with('.') && name != "node_modules" {
+            links(&path, depth + 1, out);
+        }
+    }
+}
+
 /// Whether a directory is a tape.
 pub(crate) fn is_tape(directory: &AbsPath) -> bool {
     directory.child(HEAD).as_path().is_file()
@@ -76,7 +119,7 @@ pub(crate) fn is_tape(directory: &AbsPath) -> bool {
 
 fn below(directory: &AbsPath, depth: u32, out: &mut Vec<AbsPath>) {
     // An unreadable directory is skipped.
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) || name.starts_with('.') {
             continue;

@@ -15,6 +15,7 @@ mod facts;
 mod find;
 mod har;
 mod inputs;
+mod judged;
 mod make;
 mod mutate;
 mod origin;
@@ -30,6 +31,7 @@ mod show;
 mod staleness;
 mod to_script;
 mod trees;
+mod usage;
 mod values;
 
 pub(crate) use answers::RecordedAnswers;
@@ -46,7 +48,9 @@ pub(crate) use consistency::read_recording;
 pub use facts::{Changed, ChangedCause, TapeFacts};
 pub(crate) use facts::{plugin_digests, skill_digests};
 pub(crate) use find::is_tape;
-pub use find::{FindError, find_tapes, finds_its_scenario, scenario_of, sharing_a_tape, tape_beside};
+pub use find::{
+    FindError, find_tapes, finds_its_scenario, not_replayed, scenario_of, sharing_a_tape, tape_beside,
+};
 pub use har::har;
 pub use make::{MakeError, agent_version, make};
 pub use mutate::{Mutation, Mutations, NotCheckable, mutate};

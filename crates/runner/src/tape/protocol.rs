@@ -77,6 +77,8 @@ pub(super) struct ReadTape {
     pub mismatch: Option<Mismatch>,
     /// The questions, with their recorded answers.
     pub decided: Vec<(Question, Answer)>,
+    /// Whether the present belljar recorded it, with the same prices.
+    pub same_prices: bool,
 }
 
 /// Replays a tape and judges it by the scenario as it is now.
@@ -86,8 +88,8 @@ pub(super) struct ReadTape {
 pub fn replay(tape: &Arc<Tape>, trial: &Trial) -> Result<ReadAgain, ProtocolError> {
     let read = read(tape, trial.scenario.lane)?;
     let disagreement = disagreement(tape, &read);
-    let ReadTape { evidence, flaw: _, misquoted: _, mismatch, decided } = read;
-    let mut judgement = trial.checks.judge(&evidence);
+    let ReadTape { evidence, flaw: _, misquoted: _, mismatch, decided, same_prices: _ } = read;
+    let mut judgement = trial.judge(&evidence);
     judge_contradicting(&mut judgement, disagreement);
     Ok(ReadAgain { judgement, observations: evidence.seen.len(), evidence, mismatch, decided })
 }
@@ -101,6 +103,8 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
         .iter()
         .any(|record| matches!(record.event.known(), Some(Event::LimitReached { limit: LimitKind::Time })));
     let flaw = record_flaw(&run);
+    let same_prices =
+        run.head.versions.get("belljar").is_some_and(|version| version == env!("CARGO_PKG_VERSION"));
     let mut found = evidence_of(&reader, run, lane);
     let recorded_end = found.end.clone().ok_or(ProtocolError::Missing { what: "end of the conversation" })?;
     let lines = frames(tape)?;
@@ -135,7 +139,7 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     });
     found.seen = fresh.collect();
     found.end = end;
-    Ok(ReadTape { evidence: found, flaw, misquoted, mismatch, decided })
+    Ok(ReadTape { evidence: found, flaw, misquoted, mismatch, decided, same_prices })
 }
 
 fn mismatch(

@@ -2,7 +2,7 @@
 
 use super::cassette;
 use super::cassette_source;
-use super::consistency::{misattributed_unless, wrongly_answered};
+use super::consistency::{differs, misattributed_unless, wrongly_answered};
 use super::protocol::{self, ReadAgain};
 use super::replay::{ReplayError, Scenarios, open_cassette, sentences};
 use super::staleness::strictly;
@@ -10,7 +10,7 @@ use super::{AcrossVersions, Changed, Mutations, Origins, mutate};
 use crate::environment::HostEnvironment;
 use crate::suite::{EndSignals, SuiteEnd, SuiteError, Trial, at_once, load_scenario_alone};
 use belljar_contract::{AbsPath, Conclusion, ExitCode, Observation, TapeNormaliser, Wishes};
-use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
+use belljar_verdict::{StaleRule, judge_contradicting, judge_stale};
 use serde_json::{Value, json};
 use std::num::NonZero;
 use std::sync::Arc;
@@ -85,6 +85,8 @@ pub fn rejudge(
             true => misattributed_unless(&changed, &trial, &found.decided),
             false => wrongly_answered(&tape, &trial, &found.decided),
         };
+        // Nothing ran that could have drifted.
+        let wrong = wrong.or_else(|| found.mismatch.as_ref().map(differs));
         judge_contradicting(&mut found.judgement, wrong);
         if let (AcrossVersions::Strict, Some(file)) = (how.across, &trial.file) {
             let more = strictly(file, &tape.head, environment, &|wishes| (how.permit)(wishes));
@@ -94,9 +96,6 @@ pub fn rejudge(
         (trial, found, None, changed, tape.head.scenario.normalise.clone())
     };
     judge_stale(&mut found.judgement, sentences(&changed, how.across), how.stale);
-    if found.mismatch.is_some() {
-        judge_drifted(&mut found.judgement, DriftedRun::WentOn);
-    }
     let asked = how.mutate;
     let seen: Vec<&Observation> = found.evidence.seen.iter().map(|seen| &seen.what).collect();
     let origins = Origins::of_tape(&seen, &found.evidence.claims);

@@ -178,7 +178,6 @@ impl Members {
     fn permission(&mut self, tool: &str) -> Result<(AnswerValue, Option<Grant>), ReplyError> {
         match self.text("behavior")?.as_str() {
             "allow" => {
-                let input = self.optional_object("updatedInput")?;
                 let grant = self.take("grant");
                 if !grant.is_null() && !tool.starts_with("webfetch:") {
                     return Err(member("grant", "only a `WebFetch` call can have a grant"));
@@ -189,7 +188,7 @@ impl Members {
                     Some("domain") => Some(Grant::Domain),
                     Some(_) | None => return Err(member("grant", "expected `once` or `domain`")),
                 };
-                Ok((AnswerValue::Allow { input, permissions: Vec::new() }, grant))
+                Ok((AnswerValue::Allow { input: None, permissions: Vec::new() }, grant))
             }
             "deny" => {
                 let message = match self.take("message") {

@@ -30,7 +30,7 @@ pub use parity::Parity;
 pub use paste::quoted as yaml_quoted;
 pub use policy::{parse_policy, policy_schema, rule_schema};
 pub use rule::{Rule, parse_rules};
-pub use scripted::{Scripted, SourcedRule};
+pub use scripted::{Ruled, Scripted, SourcedRule};
 
 use crate::question::{Answer, Question};
 

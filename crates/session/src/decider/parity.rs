@@ -7,6 +7,32 @@ use belljar_contract::AfterDeny;
 /// Tools that change nothing.
 const READERS: [&str; 3] = ["Read", "Glob", "Grep"];
 
+/// Tools with which the agent organises its own work. What a sub-agent or a skill does is a call of its own.
+const ORGANISERS: [&str; 22] = [
+    "Agent",
+    "AskUserQuestion",
+    "BashOutput",
+    "EnterPlanMode",
+    "ExitPlanMode",
+    "KillShell",
+    "LSP",
+    "ListMcpResourcesTool",
+    "ReportFindings",
+    "SendMessage",
+    "Skill",
+    "StructuredOutput",
+    "Task",
+    "TaskCreate",
+    "TaskGet",
+    "TaskList",
+    "TaskOutput",
+    "TaskStop",
+    "TaskUpdate",
+    "TodoRead",
+    "TodoWrite",
+    "ToolSearch",
+];
+
 /// The names under which fetches are asked about; those are a matter of their own.
 const FETCH: &str = "webfetch:";
 
@@ -16,6 +42,18 @@ pub enum Parity {
     /// Allow and record; the verdict counts it as a failure unless the scenario waives it.
     Cowork,
     Strict,
+}
+
+impl Parity {
+    /// Whether a call that was not asked about would have been denied: all that may run a command, change a file or reach a
+    /// host, and every tool that is not known.
+    #[must_use]
+    pub fn denies_unasked(self, tool: &str) -> bool {
+        match self {
+            Self::Cowork => false,
+            Self::Strict => !READERS.contains(&tool) && !ORGANISERS.contains(&tool),
+        }
+    }
 }
 
 impl Decider for Parity {

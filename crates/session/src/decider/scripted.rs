@@ -1,10 +1,11 @@
 //! Rules written before the run: of the command line, the scenario and the answer policy.
 
 use super::label::{LabelReading, choose};
-use super::rule::{Allowance, Rule, Then};
+use super::rule::{Allowance, Decide, Rule, Then};
 use super::{Decider, Decision, Mend};
-use crate::question::{Answer, AnswerValue, By, Chosen, Question};
+use crate::question::{Answer, AnswerValue, By, Chosen, Grant, Question};
 use belljar_contract::{AfterDeny, AskedQuestion, PermissionRequest};
+use serde_json::{Map, Value};
 
 /// Message to the model if a rule denies a call.
 const DENIED: &str = "denied by scenario policy";
@@ -16,6 +17,17 @@ pub struct SourcedRule {
     pub by: By,
     /// Its position among the rules of its source, from 1.
     pub number: usize,
+}
+
+/// What rules say about a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ruled {
+    Allowed,
+    Denied {
+        rule: String,
+    },
+    /// No rule names the tool.
+    Unnamed,
 }
 
 /// Rules in order; the first that matches decides. Rules of all sources form one decider, because one gate may have
@@ -32,12 +44,34 @@ impl Scripted {
         self
     }
 
-    fn permission(&self, request: &PermissionRequest) -> Decision {
-        let found = self.0.iter().find_map(|sourced| match &sourced.rule.then {
-            Then::Tool { tool, decide, grant } if *tool == request.tool => Some((sourced, decide, *grant)),
+    fn for_tool(&self, name: &str) -> Option<(&SourcedRule, &Decide, Option<Grant>)> {
+        self.0.iter().find_map(|sourced| match &sourced.rule.then {
+            Then::Tool { tool, decide, grant } if tool == name => Some((sourced, decide, *grant)),
             Then::Tool { .. } | Then::Choose { .. } | Then::Say { .. } => None,
-        });
-        let Some((sourced, decide, grant)) = found else { return Decision::NoOpinion { note: None } };
+        })
+    }
+
+    /// What the rules say about a call that may never have been asked about.
+    #[must_use]
+    pub fn ruled(&self, tool: &str, input: &Map<String, Value>) -> Ruled {
+        let Some((SourcedRule { rule: _, by, number }, decide, _)) = self.for_tool(tool) else {
+            return Ruled::Unnamed;
+        };
+        match decide.of(input) {
+            Ok(Allowance::Allow) => Ruled::Allowed,
+            // The reason in a rule may hold a secret, and this is shown.
+            Ok(Allowance::Deny) => Ruled::Denied { rule: format!("rule {number} of {}", by.name()) },
+            // The question would have stayed open.
+            Err(_unfit) => Ruled::Denied {
+                rule: format!("rule {number} of {}, which does not fit its input", by.name()),
+            },
+        }
+    }
+
+    fn permission(&self, request: &PermissionRequest) -> Decision {
+        let Some((sourced, decide, grant)) = self.for_tool(&request.tool) else {
+            return Decision::NoOpinion { note: None };
+        };
         let value = match decide.of(&request.input) {
             Ok(Allowance::Allow) => AnswerValue::Allow { input: None, permissions: Vec::new() },
             Ok(Allowance::Deny) => AnswerValue::Deny { message: DENIED.to_owned(), then: AfterDeny::GoOn },

@@ -33,6 +33,9 @@ impl Check for Ended {
         if let Err(gap) = run.not_stopped() {
             return Finding::unknown(format!("{gap}, so how the conversation would have ended is not known"));
         }
+        if self.0 == Wanted::Error && run.own_error().is_some() {
+            return Finding::unknown("the error came from belljar, and not from the model");
+        }
         let (is, why) = match &end.failure {
             None => (Wanted::Success, "the last turn succeeded and the agent ended with status 0".to_owned()),
             Some(failure) => (Wanted::Error, failure.to_string()),

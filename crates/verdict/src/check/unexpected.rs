@@ -31,7 +31,10 @@ impl Check for NoUnexpected {
         let (expected, strays): (Vec<&String>, Vec<&String>) =
             new.partition(|path| self.0.0.iter().any(|glob| glob.fits(path)));
         if !strays.is_empty() {
-            let finding = Finding::fail(format!("{} new files were not expected", strays.len()));
+            let finding = Finding::fail(match strays.len() {
+                1 => "1 new file was not expected".to_owned(),
+                count => format!("{count} new files were not expected"),
+            });
             return strays.iter().fold(finding, |finding, path| finding.shown(path));
         }
         match run.all_files() {

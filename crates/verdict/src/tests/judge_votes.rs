@@ -31,6 +31,10 @@ fn a_vote_counts_with_a_quote_that_occurs() {
         (vote(Holds, Some("Hello to")), Outcome::Pass),
         (vote(Holds, Some("Hello  to\nyou")), Outcome::Pass),
         (vote(Holds, Some("Good evening")), Outcome::Unknown),
+        // Too short to show anything.
+        (vote(Holds, Some(".")), Outcome::Unknown),
+        (vote(Holds, Some("e")), Outcome::Unknown),
+        (vote(Holds, Some("to y")), Outcome::Unknown),
         (vote(Holds, Some("Deep inside")), Outcome::Unknown),
         (vote(Holds, Some("  ")), Outcome::Unknown),
         (vote(Holds, None), Outcome::Unknown),

@@ -6,7 +6,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Conclusion, visible};
 use belljar_report::{Detail, Shown, Style, footer, judge_part, live_text, render_judgement};
-use belljar_runner::suite::{StageError, Trial, TrialError, Tried};
+use belljar_runner::suite::{Skipped, StageError, Trial, TrialError, Tried};
 use belljar_runner::{GivenAnswers, HostEnvironment, launch_hints};
 
 /// Shows an event as it happens.
@@ -94,6 +94,16 @@ pub fn warn(trial: &Trial, output: &Output) {
         let text =
             belljar_report::render_diagnostics(std::slice::from_ref(warning), sources, output.err_style());
         output.say(&text);
+    }
+}
+
+/// Names files that may have been meant as scenarios.
+pub fn say_skipped(skipped: &[Skipped], environment: &HostEnvironment, output: &Output) {
+    if output.json {
+        return;
+    }
+    for Skipped { path, why } in skipped {
+        output.say(&format!("warning: `{}` {}\n", environment.shown(path), visible(why)));
     }
 }
 

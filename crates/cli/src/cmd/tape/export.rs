@@ -32,7 +32,8 @@ pub fn run(
     let tape = super::open(&args.tape, environment)?;
     let archive = har(&tape).map_err(|error| CliError::from_chain(ExitCode::Unverified, &error))?;
     let path = TryOptions::path(environment, &args.har)?;
-    write_new(&path, &format!("{archive:#}\n"))?;
+    write_new(&path, &format!("{archive:#}\n"))
+        .map_err(|error| CliError::from_chain(ExitCode::Invalid, &error).hint("name a new file"))?;
     if output.json {
         let data = json!({"tape": tape.directory(), "written": path, "exchanges": tape.exchanges.len()});
         output.envelope(&Envelope::new("tape", ExitCode::Passed, data));

@@ -36,7 +36,7 @@ pub fn run(
     let tapes = super::tapes(&args.paths, environment)?;
     let tapes = selected(tapes, args.many.filter.as_deref(), ("tapes", environment))?;
     if args.many.list {
-        return Ok(many::list(SuiteVerb::Refresh, &tapes, environment, output));
+        return Ok(many::list(SuiteVerb::Refresh, (&tapes, &[]), environment, output));
     }
     let outcome = match tapes.as_slice() {
         [path] => alone(args, environment, path, output)?,
@@ -49,7 +49,7 @@ pub fn run(
         }
     };
     let refreshed = outcome.jobs.iter().filter(|job| job.row["refreshed"] == true).count();
-    Ok(many::finish(SuiteVerb::Refresh, &outcome, &[("refreshed", refreshed)], output))
+    Ok(many::finish(SuiteVerb::Refresh, &outcome, &[("refreshed", json!(refreshed))], output))
 }
 
 /// Has the user agree to what the scenarios of all tapes ask for. A tape that cannot be used is reported by its own worker.

@@ -125,6 +125,29 @@ fn a_whole_one_passes_on_its_evidence() {
 }
 
 #[test]
+fn what_was_taken_out_of_one_does_not_show_an_absence() {
+    let check = |one: &mut Value, check: Value| {
+        one["scenario"]["assert"] = json!([check]);
+    };
+    // The last message is gone, and the end of the turn has it.
+    let mut unsaid = cassette();
+    check(&mut unsaid, json!({"transcript_not_contains": "all done"}));
+    let (status, row) = replay(&unsaid, &["--allow-stale"]);
+    assert_eq!((status, outcomes(&row)), (Some(1), vec!["fail"]), "{row:#}");
+    unsaid["events"].as_array_mut().unwrap().remove(8);
+    let (status, row) = replay(&unsaid, &["--allow-stale"]);
+    assert_eq!(status, Some(3), "{row:#}");
+    assert!(row["signals"].to_string().contains("a text that no message has"), "{row:#}");
+    // A file that is not listed may be one that was taken out.
+    for absence in [json!({"file_absent": "outputs/x"}), json!({"no_unexpected_files": ["outputs/**"]})] {
+        let mut unlisted = cassette();
+        check(&mut unlisted, absence);
+        let (status, row) = replay(&unlisted, &["--allow-stale"]);
+        assert_eq!((status, outcomes(&row)), (Some(3), vec!["unknown"]), "{row:#}");
+    }
+}
+
+#[test]
 fn one_whose_frozen_scenario_lost_a_check_or_has_another_is_never_green() {
     let mut changed = Vec::new();
     for (key, other) in [

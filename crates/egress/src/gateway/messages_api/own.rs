@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::names::VERSION_HEADER;
 use super::usage::TokenCount;
 use crate::gateway::answer::{GatewayRequest, HangUp, Responder};
-use crate::gateway::refusal::OWN_REFUSAL;
+use belljar_contract::OWN_REFUSAL;
 
 /// Limit for the response, which should be a few words.
 const LONGEST: usize = 1 << 20;
@@ -30,6 +30,9 @@ pub enum OwnRequestError {
     Withheld { message: String },
     #[error("the model's response is not a message with text")]
     Form,
+    /// It refused, was cut off, called a tool, or is another model's.
+    #[error("the model's response is no answer: {why}")]
+    NoAnswer { why: String },
 }
 
 /// The response to such a request.
@@ -69,6 +72,9 @@ pub async fn ask(answer: &dyn Responder, request: &Value) -> Result<OwnReply, Ow
         return Err(OwnRequestError::Refused { status: head.status.as_u16(), message });
     }
     let blocks = document["content"].as_array().ok_or(OwnRequestError::Form)?;
+    if let Some(why) = no_answer(&document, request) {
+        return Err(OwnRequestError::NoAnswer { why });
+    }
     let texts = blocks.iter().filter_map(|block| block["text"].as_str());
     let text: String = texts.collect();
     if text.is_empty() {
@@ -83,4 +89,22 @@ pub async fn ask(answer: &dyn Responder, request: &Value) -> Result<OwnReply, Ow
         ..TokenCount::default()
     };
     Ok(OwnReply { text, tokens })
+}
+
+/// Why a message is not the finished answer of the model that was asked.
+fn no_answer(document: &Value, request: &Value) -> Option<String> {
+    let short = |text: &str| text.chars().filter(|letter| !letter.is_control()).take(64).collect::<String>();
+    match document["stop_reason"].as_str() {
+        None | Some("end_turn" | "stop_sequence") => {}
+        Some(other) => return Some(format!("it stopped with `{}`", short(other))),
+    }
+    let blocks = document["content"].as_array().into_iter().flatten();
+    let mut kinds = blocks.filter_map(|block| block["type"].as_str());
+    if let Some(kind) = kinds.find(|kind| !["text", "thinking", "redacted_thinking"].contains(kind)) {
+        return Some(format!("it has a block `{}`", short(kind)));
+    }
+    let (asked, found) = (request["model"].as_str()?, document["model"].as_str()?);
+    // The API answers with the dated name of what was asked for.
+    let dated = found.strip_prefix(asked).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    (!dated).then(|| format!("it is from the model `{}`, and `{}` was asked", short(found), short(asked)))
 }

@@ -3,7 +3,7 @@
 use crate::schemas::SchemaKind;
 use belljar_contract::AbsPath;
 use belljar_contract::decode::Kind;
-use belljar_plan::{DocumentText, parse_document};
+use belljar_plan::{Document, DocumentText, parse_document};
 use serde::Serialize;
 
 /// A kind of file that can be checked.
@@ -83,13 +83,45 @@ pub(super) fn guess(path: &AbsPath, text: &DocumentText) -> Result<CheckedKind, 
         return Ok(CheckedKind::Script);
     }
     let Ok(document) = parse_document(text.clone()) else {
-        // Not YAML: a line as `test` looks for says what it was meant to be; its faults are listed then.
-        let text = String::from_utf8_lossy(&text.bytes);
-        return Ok(match text.lines().any(|line| line.starts_with("prompt:")) {
-            true => CheckedKind::Scenario,
-            false => CheckedKind::Session,
-        });
+        // Not YAML: a line says what it was meant to be; its faults are listed then.
+        return Ok(if has_prompt(text) { CheckedKind::Scenario } else { CheckedKind::Session });
     };
+    by_keys(&document)
+}
+
+/// The kind of a YAML file in a suite; a list of MCP servers counts as a part of a session.
+///
+/// # Errors
+/// Why it is none.
+pub(in super::super) fn of_yaml(text: &DocumentText) -> Result<CheckedKind, String> {
+    match parse_document(text.clone()) {
+        Ok(document) => match &document.root().kind {
+            Kind::Table(table) if table.get("mcpServers").is_some() => Ok(CheckedKind::Session),
+            Kind::Table(_)
+            | Kind::Array(_)
+            | Kind::Null
+            | Kind::String(_)
+            | Kind::Integer(_)
+            | Kind::Float(_)
+            | Kind::Boolean(_)
+            | Kind::Foreign(_) => by_keys(&document),
+        },
+        Err(_invalid) if has_prompt(text) => Ok(CheckedKind::Scenario),
+        Err(_invalid) => Err("it is not valid YAML in UTF-8".to_owned()),
+    }
+}
+
+/// Whether a line begins with the key `prompt`, in a text that is not YAML.
+fn has_prompt(text: &DocumentText) -> bool {
+    let text = String::from_utf8_lossy(&text.bytes);
+    text.lines().any(|line| {
+        let line = line.trim_start_matches([' ', '\t', '\u{feff}', '{', '"', '\'', '-']);
+        line.strip_prefix("prompt")
+            .is_some_and(|rest| rest.trim_start_matches([' ', '\t', '"', '\'']).starts_with(':'))
+    })
+}
+
+fn by_keys(document: &Document) -> Result<CheckedKind, String> {
     let table = match &document.root().kind {
         Kind::Table(table) => table,
         Kind::Array(_) => return Ok(CheckedKind::AnswerPolicy),

@@ -8,8 +8,9 @@ mod scenario;
 mod session;
 
 pub use kind::CheckedKind;
+pub(super) use kind::of_yaml as kind_of_yaml;
 
-use super::discover::{DiscoverError, scenario_files};
+use super::discover::{DiscoverError, Discovered, Skipped, scenario_files};
 use super::load::LoadError;
 use super::scope::{self, Permit, Reading, Scope};
 use super::script::parse_script;
@@ -47,8 +48,10 @@ pub fn check_files(
         let about = std::fs::metadata(&path);
         let about = about.map_err(|cause| DiscoverError::Read { path: path.clone(), cause })?;
         if about.is_dir() {
-            for file in scenario_files(vec![path], None, environment)? {
-                check.scenario(&file);
+            let Discovered { scenarios, skipped } = scenario_files(vec![path], None, environment)?;
+            scenarios.iter().for_each(|file| check.scenario(file));
+            for Skipped { path, why } in skipped {
+                check.warning("not-a-scenario", format!("`{}` {why}", environment.shown(&path)));
             }
         } else {
             check.file(&path, kind);
@@ -171,6 +174,12 @@ impl Check<'_> {
             }
         }
         self.found.sources.extend(sources);
+    }
+
+    fn warning(&mut self, code: &'static str, message: String) {
+        let severity = Severity::Warning;
+        let found = Diagnostic { severity, code, message, label: None, related: Vec::new(), help: None };
+        self.add(Vec::new(), vec![found]);
     }
 
     /// A fault of a whole file.

@@ -6,7 +6,7 @@ use belljar_contract::with_causes;
 use belljar_session::Answer;
 use belljar_sys::process::Prepare;
 use belljar_sys::session::end_all;
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -88,6 +88,9 @@ impl ExternalDecider for CommandDecider {
             run_end: &run_end,
         };
         let started = self.started()?;
+        if started.has_spoken() {
+            return Err(format!("`{command}` wrote something before it was asked"));
+        }
         started.say(format!("{line}\n").as_bytes(), &limit)?;
         let reply = started.line(&limit)?;
         let reply =
@@ -122,6 +125,13 @@ impl Limit<'_> {
 }
 
 impl Started {
+    /// Whether the program wrote something that answers no question.
+    fn has_spoken(&self) -> bool {
+        let mut polled = [PollFd::new(&self.output, PollFlags::IN)];
+        let waited = poll(&mut polled, Some(&Timespec::default()));
+        !self.held.is_empty() || (waited.is_ok() && polled[0].revents().contains(PollFlags::IN))
+    }
+
     /// Writes a question.
     fn say(&mut self, mut bytes: &[u8], limit: &Limit<'_>) -> Result<(), String> {
         let Some(input) = &mut self.input else { return Err("the decider has ended".to_owned()) };

@@ -38,7 +38,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    fn of(name: &'static str, turns: &[Value]) -> Self {
+    pub(super) fn of(name: &'static str, turns: &[Value]) -> Self {
         let (prompt, session, check) = ("go", "session.yaml", "transcript_contains: All done");
         Self { name, turns: turns.to_vec(), prompt, session, more: "", answers: "", check, why: "" }
     }
@@ -59,7 +59,7 @@ impl Shape {
         Self { check, ..self }
     }
 
-    fn foreground(self) -> Self {
+    pub(super) fn foreground(self) -> Self {
         Self { more: "fidelity: cowork\n", ..self }
     }
 

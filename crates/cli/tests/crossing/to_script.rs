@@ -75,7 +75,7 @@ fn sub_agents_at_once_play_again() {
         sub("lines: seven", &[json!({"text": "There are 7 lines."})]),
         from("main", None, &[json!({"text": "All done."})]),
     ];
-    plays_again(vec![Shape { name: "two sub-agents", turns, more: "fidelity: cowork\n" }]);
+    plays_again(vec![Shape::of("two sub-agents", &turns).foreground()]);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn what_is_lost_is_named() {
     let asks = json!({"tool_use": {"name": "AskUserQuestion", "input": {"questions": [{
         "question": "Which colour?", "header": "H", "multiSelect": false,
         "options": [{"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}]}]}}});
-    let shape = |name, turns: &[Value]| Shape { name, turns: turns.to_vec(), more: "" };
+    let shape = |name, turns: &[Value]| Shape::of(name, turns);
     let stage = stage(vec![
         shape("broken", &[cut, done()]),
         shape("redacted", &[says, done()]),

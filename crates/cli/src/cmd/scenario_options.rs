@@ -153,6 +153,13 @@ impl TryOptions {
         Ok(Ok(trial))
     }
 
+    /// Says where the questions of a run wait for answers.
+    pub fn say_where_to_answer(&self, output: &Output) {
+        if !self.quiet {
+            self.deciders.say_where_to_answer(output);
+        }
+    }
+
     /// Runs a scenario unattended and prints its result.
     pub fn try_scenario(
         &self,
@@ -169,9 +176,7 @@ impl TryOptions {
             (Plays::ScriptBeside, Some(file)) => own_script(trial, &script_beside(file), consent)?,
             (Plays::ScriptBeside, None) | (Plays::AsAsked, _) => self.model(environment)?,
         };
-        if !self.quiet {
-            self.deciders.say_where_to_answer(output);
-        }
+        self.say_where_to_answer(output);
         let detail = self.detail();
         let tried = trial
             .run(TrialRequest {

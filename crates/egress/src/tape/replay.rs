@@ -10,7 +10,6 @@ mod crossing;
 use super::agent_differences::AgentDifferences;
 use super::drift::{self, Drift, DriftKind};
 use super::normaliser::{Canonical, Normaliser, read_kept};
-use super::owned::OwnedParts;
 use super::replay_body::{self, Wanted};
 use super::suite::{Normalisers, SuiteChanges};
 use super::{Scrub, is_taped};

@@ -10,8 +10,6 @@ use belljar_record::{ReadError, RunPlace, RunReader, RunStore, SUMMARY, is_runni
 use serde::Serialize;
 use std::path::Path;
 
-/// What is known when a run starts.
-const HEAD: &str = "run.json";
 /// The most runs that the error about an ambiguous name lists.
 const SHOWN: usize = 5;
 
@@ -184,11 +182,11 @@ fn summarised(place: RunPlace, summary: RunSummary, seals: &Seals) -> RunRow {
         }
         (Ok([]), None) => without_verdict(Some(summary.verb), summary.status.clone()),
     };
-    let agent = || match seals.check_file(&directory, run, HEAD) {
-        None => RunReader::new(directory.clone()).head().ok().as_ref().and_then(agent_used),
-        Some(_change) => None,
+    // Nothing is taken from a record that was changed.
+    let agent = match changes.as_deref() {
+        Ok([]) => RunReader::new(directory.clone()).head().ok().as_ref().and_then(agent_used),
+        Ok([_, ..]) | Err(_) => None,
     };
-    let agent = agent();
     RunRow {
         id,
         directory,

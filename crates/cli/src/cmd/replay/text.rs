@@ -65,7 +65,7 @@ pub(super) fn row_text(args: &ReplayArgs, job: &JobResult, shown: &str, style: S
 pub(super) fn basis_text(normalise: &[TapeNormaliser], origins: &Origins, shown: Shown) -> String {
     let details = match shown {
         Shown::Everything => origins.lines(),
-        Shown::Failures => Vec::new(),
+        Shown::Failures | Shown::OnlyFailures => Vec::new(),
     };
     let all = origins.summary().into_iter().chain(details.into_iter().map(|line| format!("  {line}")));
     let lines = all.map(|line| format!("  {}\n", visible(&line)));

@@ -260,7 +260,6 @@ mod tests {
             "`run.json` was changed after the run",
         ];
         assert_eq!(found(&directory, &run), expected);
-        let seal = keyed(b"key");
         let recent = check_recent(&directory, &run, (Some(&keyed(b"key")), "run.json")).unwrap();
         let recent: Vec<String> = recent.iter().map(ToString::to_string).collect();
         assert_eq!(recent, expected, "the times say so, too");

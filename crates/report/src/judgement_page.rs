@@ -17,7 +17,7 @@ pub enum Shown {
 }
 
 impl Shown {
-    /// What `--quiet` and `--verbose` say.
+    /// What the options for less and for more text say.
     #[must_use]
     pub const fn of(quiet: bool, verbose: bool) -> Self {
         match (quiet, verbose) {

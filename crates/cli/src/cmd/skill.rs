@@ -19,6 +19,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("said").required(true),
+    override_usage = "belljar skill [OPTIONS] <DIR> <PROMPT|--prompt-file <FILE>>",
     after_help = "Examples:\n  $ belljar skill skills/changelog \"Write the release notes\" --dry-run\n  $ belljar skill skills/changelog \"Write the release notes\" --script hello.json\n"
 )]
 pub struct SkillArgs {

@@ -386,7 +386,7 @@ fn results_of_a_script_that_nobody_looks_at_are_listed() {
     let stage = scenario(&plain());
     recorded(&stage);
     let (status, row) = replay(&stage, &["--protocol", "--mutate"]);
-    assert_eq!((status, &row["conclusion"]), (Some(1), &json!("passed")), "{row:#}");
+    assert_eq!((status, &row["conclusion"]), (Some(1), &json!("failed")), "{row:#}");
     let unnoticed = row["mutations"]["unnoticed"].to_string();
     assert!(unnoticed.contains("the result of a script") && unnoticed.contains("hello from"), "{row:#}");
     stage.write(

@@ -343,6 +343,9 @@ fn a_run_and_its_findings_have_the_same_id() {
     }
 }
 
+/// A file of a run, and what is done to it.
+type Altered = (&'static str, fn(&Path));
+
 /// What `judge` does not accept is not listed as passed.
 #[test]
 fn a_run_that_was_altered_is_not_listed_as_passed() {
@@ -350,7 +353,7 @@ fn a_run_that_was_altered_is_not_listed_as_passed() {
     let stage = stage();
     let (_, directory) = tested(&stage, "good");
     let id = name(&directory).rsplit_once('-').unwrap().1.to_owned();
-    let altered: [(&str, fn(&Path)); 4] = [
+    let altered: [Altered; 4] = [
         ("events.jsonl", |run| append(&run.join("events.jsonl"))),
         ("result.json", |run| fs::remove_file(run.join("result.json")).unwrap()),
         ("added", |run| fs::write(run.join("added"), "x").unwrap()),

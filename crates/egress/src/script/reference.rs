@@ -18,9 +18,9 @@ for `NAME.yaml`. `belljar check FILE` reports every fault, `belljar schema scrip
 TAPE` makes one of a recording.
 
 A request of the agent takes the first turn that was not played and accepts it. The agent runs the tools that a turn calls,
-inside the sandbox, and sends their results with its next request. There the files of a skill are below
-`/opt/belljar/agent/.claude/skills/NAME/`, for a turn that calls one of its scripts with Bash. What a script has no turn for is
-an error, so that a longer run is noticed; turns that were not played are counted at its end.
+inside the sandbox, and sends their results with its next request. Where a skill's files are there,
+[the guide](../guides/testing.md#what-the-agent-sees) says. What a script has no turn for is an error, so that a longer run is
+noticed; turns that were not played are counted at its end.
 
 ```json
 {

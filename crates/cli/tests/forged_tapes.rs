@@ -253,6 +253,8 @@ fn a_verdict_of_the_judge_that_was_turned_round_is_not_verified() {
 fn a_usage_that_the_answers_do_not_have_is_not_verified() {
     require!(Agent, Bwrap);
     let (stage, tape) = judged();
+    let (_, row) = outcome(&stage);
+    assert_eq!(row["signals"], json!([]), "as it was recorded: {row:#}");
     let result: Value = serde_json::from_slice(&fs::read(tape.join("result.json")).unwrap()).unwrap();
     let mut cheap = result.clone();
     cheap["metrics"]["usage"]["input_tokens"] = json!(1);
@@ -266,7 +268,10 @@ fn a_usage_that_the_answers_do_not_have_is_not_verified() {
     for (what, result) in [("tokens", cheap), ("cost", free), ("none", paid)] {
         write_part(&tape, "result.json", format!("{result:#}\n").as_bytes());
         let (_, row) = outcome(&stage);
-        assert!(row["signals"].to_string().contains("is not that of the recorded answers"), "{what}: {row:#}");
+        assert!(
+            row["signals"].to_string().contains("is not that of the recorded answers"),
+            "{what}: {row:#}"
+        );
     }
 }
 

@@ -85,7 +85,9 @@ fn run(args: &TestArgs, environment: &HostEnvironment, output: &Output) -> Resul
     let exit = suite.exit();
     if output.json {
         let mut data = json!(suite);
-        data["skipped"] = json!(skipped);
+        if !args.worker {
+            data["skipped"] = json!(skipped);
+        }
         output.envelope(&Envelope::new("test", exit, data));
     }
     Ok(exit)

@@ -26,12 +26,9 @@ impl Denials {
         let asked: BTreeSet<&CallId> =
             evidence.seen.iter().filter_map(|seen| asked_about(&seen.what)).collect();
         let ran: BTreeSet<&CallId> = evidence.seen.iter().filter_map(|seen| ran(&seen.what)).collect();
-        // A question may not name its call.
-        let unnamed: BTreeSet<&String> =
-            evidence.seen.iter().filter_map(|seen| unnamed(&seen.what)).collect();
         evidence.seen.iter().find_map(|seen| {
             let Observation::ToolCalled { by: _, call, tool, input } = &seen.what else { return None };
-            if asked.contains(call) || unnamed.contains(tool) || !ran.contains(call) {
+            if asked.contains(call) || !ran.contains(call) {
                 return None;
             }
             let nothing = Map::new();
@@ -51,14 +48,10 @@ impl Denials {
     }
 }
 
+/// Only a question about a tool names one; that of a hook does not.
 fn asked_about(what: &Observation) -> Option<&CallId> {
-    let Observation::Asked { about, call, .. } = what else { return None };
-    call.as_ref().filter(|_| about == "can_use_tool")
-}
-
-fn unnamed(what: &Observation) -> Option<&String> {
-    let Observation::Asked { about, call: None, tool, .. } = what else { return None };
-    tool.as_ref().filter(|_| about == "can_use_tool")
+    let Observation::Asked { tool: Some(_), call, .. } = what else { return None };
+    call.as_ref()
 }
 
 /// A command that failed ran: the agent reports its status.

@@ -258,6 +258,8 @@ fn a_verdict_of_the_judge_that_was_turned_round_is_not_verified() {
 fn a_usage_that_the_answers_do_not_have_is_not_verified() {
     require!(Agent, Bwrap);
     let (stage, tape) = judged();
+    let (_, row) = outcome(&stage);
+    assert_eq!(row["signals"], json!([]), "as it was recorded: {row:#}");
     let result: Value = serde_json::from_slice(&fs::read(tape.join("result.json")).unwrap()).unwrap();
     let mut cheap = result.clone();
     cheap["metrics"]["usage"]["input_tokens"] = json!(1);

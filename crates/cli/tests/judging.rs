@@ -81,7 +81,7 @@ fn a_judge_that_gives_no_judgement_leaves_it_unknown() {
         (vec![says(&verdict(true, ""))], "quotes nothing"),
         (vec![nonsense.clone(), nonsense], "no judgement in 2 tries"),
         (vec![refusal], "returned 403"),
-        (vec![declined.clone(), declined], "no judgement in 2 tries"),
+        (vec![declined.clone(), declined], "is no answer: it stopped with"),
         (vec![judge(&json!("hang_up"))], "did not respond"),
         (vec![], "no judgement in 2 tries"),
     ] {

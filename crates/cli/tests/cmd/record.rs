@@ -188,7 +188,7 @@ fn what_is_in_the_way_stays() {
     stage.write("project/scenarios/hello.tape/precious", "");
     let args = ["record", "--scripted", "scenarios/hello.yaml"];
     let found = stage.finish(&mut with_agent(&stage, &args));
-    assert_eq!(found.status.code(), Some(3), "{}", found.stderr);
+    assert_eq!(found.status.code(), Some(2), "{}", found.stderr);
     assert!(found.stderr.contains("is not a tape"), "{}", found.stderr);
     assert!(stage.path("project/scenarios/hello.tape/precious").exists());
 }

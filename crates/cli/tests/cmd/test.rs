@@ -161,7 +161,7 @@ fn one_bad_file_does_not_stop_the_others() {
     assert_eq!(codes, [2, 0, 1], "{envelope:#}");
     let found = tried(&stage, &["test", "--scripted", "."]);
     assert!(found.stderr.contains("bad.yaml:2: unknown key `asert`"), "{}", found.stderr);
-    assert!(found.stderr.contains("1 passed, 2 failed"), "{}", found.stderr);
+    assert!(found.stderr.contains("1 passed, 1 failed, 1 not valid"), "{}", found.stderr);
     assert!(
         found.stderr.contains("    | Hello.\n"),
         "the last words of the one that failed: {}",

@@ -48,9 +48,10 @@ impl Denials {
     }
 }
 
+/// Only a question about a tool names one; that of a hook does not.
 fn asked_about(what: &Observation) -> Option<&CallId> {
-    let Observation::Asked { about, call, .. } = what else { return None };
-    call.as_ref().filter(|_| about == "can_use_tool")
+    let Observation::Asked { tool: Some(_), call, .. } = what else { return None };
+    call.as_ref()
 }
 
 /// A command that failed ran: the agent reports its status.

@@ -212,6 +212,15 @@ fn votes(reply: &str, count: usize) -> Result<Vec<ClaimVote>, String> {
     Ok(claims.into_iter().map(vote).collect())
 }
 
+/// Whether a recorded request is one to the judge, which is paid for apart.
+pub(crate) fn is_reading(request: &Value) -> bool {
+    let begins = |at: usize, with: &str| {
+        let text = request["messages"][0]["content"][at]["text"].as_str();
+        text.is_some_and(|text| text.starts_with(with))
+    };
+    begins(0, "Claims:\n") && begins(1, "Evidence:\n") && begins(2, "This is reading ")
+}
+
 /// What a recorded exchange with the judge says: the number of the reading, and a vote for each claim.
 pub(crate) fn recorded_reading(request: &Value, reply: &Value) -> Option<(u8, Vec<(String, ClaimVote)>)> {
     let blocks = request["messages"][0]["content"].as_array()?;

@@ -68,7 +68,7 @@ pub use files::FilesWatch;
 pub(crate) use files::kept_of_a_file;
 pub use job::{JobResult, SuiteOutcome, SuiteVerb};
 pub use judge::Judge;
-pub(crate) use judge::{Judged, recorded_reading};
+pub(crate) use judge::{Judged, is_reading, recorded_reading};
 pub use judge_again::{JudgeError, JudgedAgain, judge_again};
 pub(crate) use load::scenario_alone;
 pub use load::{LoadError, NamedFiles, Trial, load_policy, load_scenario, load_scenario_alone};

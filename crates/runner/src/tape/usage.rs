@@ -2,6 +2,7 @@
 
 use super::{Bodies, Tape};
 use crate::launch::model_usage;
+use crate::suite::is_reading;
 use belljar_contract::{Metrics, ModelUsage};
 use belljar_egress::gateway::{PriceTable, UsageTally};
 use belljar_egress::tape::TapeBodies;
@@ -37,6 +38,10 @@ fn of_exchanges(tape: &Arc<Tape>) -> Result<Option<ModelUsage>, String> {
             continue;
         }
         let failed = |error| format!("cannot read a body of exchange {}: {error}", exchange.seq);
+        let asked = bodies.body(exchange.request.body).map_err(failed)?;
+        if serde_json::from_slice(&asked).is_ok_and(|request| is_reading(&request)) {
+            continue;
+        }
         let body = bodies.body(answer.body).map_err(failed)?;
         let kind = answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         tally.count(kind.map_or("", |(_, value)| value), &body);

@@ -97,8 +97,14 @@ pub(in super::super) fn of_yaml(text: &DocumentText) -> Result<CheckedKind, Stri
     match parse_document(text.clone()) {
         Ok(document) => match &document.root().kind {
             Kind::Table(table) if table.get("mcpServers").is_some() => Ok(CheckedKind::Session),
-            Kind::Table(_)
-            | Kind::Array(_)
+            // Both kinds have some keys; without a `prompt` or a check it is the session.
+            Kind::Table(table) => by_keys(&document).or_else(|why| {
+                let schema = CheckedKind::Session.schema().schema();
+                let is_known = |key: &str| schema["properties"].get(key).is_some();
+                let known = table.0.iter().any(|(key, _)| is_known(&key.text));
+                if known { Ok(CheckedKind::Session) } else { Err(why) }
+            }),
+            Kind::Array(_)
             | Kind::Null
             | Kind::String(_)
             | Kind::Integer(_)

@@ -160,7 +160,7 @@ pub use synthetic_addresses::{RESOLVER, RESOLVER_LISTENER, SyntheticAddress, Syn
 pub const PLAN_FORMAT: u32 = 1;
 pub use ssh::{SSH_AGENT_SOCKET, SshFound, SshPublicKey, SshPublicKeyError};
 pub use suite_normaliser::{
-    Excess, MOST_NORMALISERS, Place, SuiteNormaliser, SuiteNormaliserError, TapeNormaliser, marked,
+    Excess, MOST_NORMALISERS, SuiteMatch, SuiteNormaliser, SuiteNormaliserError, TapeNormaliser, marked,
     normalised, places,
 };
 pub use tape::{

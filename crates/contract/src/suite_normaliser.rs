@@ -185,18 +185,18 @@ pub enum Excess {
 }
 
 /// A place that is changed: the index of the normaliser, and the bytes.
-pub type Place = (usize, Range<usize>);
+pub type SuiteMatch = (usize, Range<usize>);
 
 /// The places that normalisers change in a text, in their order. They do not overlap: of two that would, the first one
 /// counts, and of two that begin together the one that was declared first.
 ///
 /// # Errors
 /// If the text cannot be normalised.
-pub fn places(of: &[SuiteNormaliser], text: &str) -> Result<Vec<Place>, Excess> {
+pub fn places(of: &[SuiteNormaliser], text: &str) -> Result<Vec<SuiteMatch>, Excess> {
     if text.len() > LONGEST_TEXT {
         return Ok(Vec::new());
     }
-    let mut found: Vec<Place> = Vec::new();
+    let mut found: Vec<SuiteMatch> = Vec::new();
     for (index, one) in of.iter().enumerate() {
         let matches = one.pattern.places(text).take(MOST_PLACES + 1);
         found.extend(matches.map(|place| (index, place)));
@@ -220,7 +220,7 @@ pub fn places(of: &[SuiteNormaliser], text: &str) -> Result<Vec<Place>, Excess> 
 }
 
 /// The parts of a text outside of places: one more than places.
-fn between<'t>(places: &[Place], text: &'t str) -> Vec<&'t str> {
+fn between<'t>(places: &[SuiteMatch], text: &'t str) -> Vec<&'t str> {
     let starts = std::iter::once(0).chain(places.iter().map(|(_, place)| place.end));
     let ends = places.iter().map(|(_, place)| place.start).chain([text.len()]);
     starts.zip(ends).map(|(start, end)| &text[start..end]).collect()
@@ -228,7 +228,7 @@ fn between<'t>(places: &[Place], text: &'t str) -> Vec<&'t str> {
 
 /// A text with marks in these places; `None` if it stays as it is.
 #[must_use]
-pub fn marked(of: &[SuiteNormaliser], places: &[Place], text: &str) -> Option<String> {
+pub fn marked(of: &[SuiteNormaliser], places: &[SuiteMatch], text: &str) -> Option<String> {
     if places.is_empty() && !text.contains(MARK) {
         return None;
     }

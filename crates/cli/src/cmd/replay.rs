@@ -1,5 +1,6 @@
 mod protocol;
 mod text;
+mod worker;
 
 use super::agent_options::{AgentOptions, of_replay};
 use super::agree::{AgreeOptions, Agreeing};
@@ -12,7 +13,7 @@ use super::start::SandboxOptions;
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{AbsPath, AgentChoice, Digest, ExitCode, TimeSpan};
+use belljar_contract::{AbsPath, AgentChoice, ExitCode, TimeSpan};
 use belljar_report::Shown;
 use belljar_runner::HostEnvironment;
 use belljar_runner::suite::{
@@ -23,7 +24,6 @@ use belljar_runner::tape::{
     not_replayed, open_cassette, recorded_agent, replay, tape_beside,
 };
 use serde_json::{Value, json};
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use text::{ReplayedRow, basis_text, drift_text, row_text, stale_hint};
@@ -231,54 +231,6 @@ fn together(
         output,
     };
     suite.run()
-}
-
-impl ReplayArgs {
-    /// The options for the worker of one tape, which agrees to what the user agreed to.
-    fn for_worker(&self, agreed: Option<Digest>) -> Vec<OsString> {
-        let Self {
-            paths: _,
-            many: _,
-            repeat: _,
-            on_drift,
-            protocol: _,
-            explain: _,
-            mutate: _,
-            strict,
-            allow_stale,
-            timed,
-            answers,
-            network,
-            sandbox,
-            agent,
-            agree: _,
-            dotenv,
-            timeout,
-            include_untracked,
-            keep,
-            quiet: _,
-            verbose: _,
-            json: _,
-        } = self;
-        let mut out = sandbox.arguments();
-        out.extend(agent.arguments());
-        out.extend(dotenv.arguments());
-        out.extend(["--on-drift".into(), on_drift.name().into()]);
-        let mut flag = |name: &str, value: OsString| out.extend([name.into(), value]);
-        answers.iter().for_each(|answer| flag("--answer", answer.into()));
-        timeout.iter().for_each(|time| flag("--timeout", time.to_string().into()));
-        agreed.iter().for_each(|digest| flag("--agree-to", digest.to_string().into()));
-        let flags = [
-            (strict, "--strict"),
-            (allow_stale, "--allow-stale"),
-            (timed, "--timed"),
-            (network, "--network"),
-            (include_untracked, "--include-untracked"),
-            (keep, "--keep"),
-        ];
-        out.extend(flags.into_iter().filter(|(set, _)| **set).map(|(_, flag)| OsString::from(flag)));
-        out
-    }
 }
 
 /// A tape that can be run again, its scenario, and the version of the agent that is asked for.

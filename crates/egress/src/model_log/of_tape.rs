@@ -52,7 +52,7 @@ pub fn exchanges_of_tape(
     bodies: &dyn TapeBodies,
     normaliser: &FrameNormaliser,
 ) -> Result<Vec<ModelExchange>, String> {
-    let mut known = History::default();
+    let mut known = ItemHistory::default();
     let mut out: Vec<ModelExchange> = Vec::new();
     for exchange in exchanges.iter().filter(|exchange| is_message(&exchange.request)) {
         let failed = |error| format!("cannot read a body of exchange {}: {error}", exchange.seq);
@@ -80,7 +80,7 @@ pub fn exchanges_of_tape(
 /// The requests so far. What a request repeats of an earlier one is not read again where the tape shows that it does;
 /// other requests are read whole and compared by their items.
 #[derive(Default)]
-struct History {
+struct ItemHistory {
     followed: Followed<ReadBefore>,
     compared: Remembered,
 }
@@ -93,7 +93,7 @@ struct ReadBefore {
     ids: Vec<TapeId>,
 }
 
-impl History {
+impl ItemHistory {
     /// The items of a request without those that it repeats.
     fn items(
         &mut self,

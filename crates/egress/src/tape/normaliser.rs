@@ -5,7 +5,7 @@
 
 use super::agent_texts;
 use super::private::Private;
-use super::suite::{self, Changed, Normalisers};
+use super::suite::{self, ChangedValues, Normalisers};
 use crate::gateway::BILLING_PREFIX;
 use belljar_contract::{Digest, ExchangeDelivery, TapeId, canonical_json};
 use regex::{Captures, Regex};
@@ -229,7 +229,7 @@ pub(super) struct Canonical {
     /// Ids that were replaced, by normaliser and number. Another run has other ids.
     pub ids: BTreeMap<(Normaliser, usize), String>,
     /// What the normalisers of the suite changed.
-    pub suite: Changed,
+    pub suite: ChangedValues,
 }
 
 impl Canonical {

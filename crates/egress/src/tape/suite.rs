@@ -46,10 +46,10 @@ impl SuiteChanges {
 }
 
 /// What was changed in one request, by normaliser; or why nothing was.
-pub(super) type Changed = Result<Vec<BTreeSet<Digest>>, String>;
+pub(super) type ChangedValues = Result<Vec<BTreeSet<Digest>>, String>;
 
 /// Normalises what the user's side says in a request.
-pub(super) fn request(of: &[SuiteNormaliser], body: &mut Value) -> Changed {
+pub(super) fn request(of: &[SuiteNormaliser], body: &mut Value) -> ChangedValues {
     if of.is_empty() {
         return Ok(Vec::new());
     }
@@ -78,7 +78,7 @@ pub(crate) fn frame(of: &[SuiteNormaliser], frame: &Value) -> Option<Value> {
 }
 
 /// What would be changed on the user's side.
-fn measured(of: &[SuiteNormaliser], body: &Value) -> Changed {
+fn measured(of: &[SuiteNormaliser], body: &Value) -> ChangedValues {
     let mut changed = vec![BTreeSet::new(); of.len()];
     let (mut all, mut lost) = (0, 0);
     let mut fault = None;

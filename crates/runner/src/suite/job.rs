@@ -117,7 +117,7 @@ struct WorkerEnvelope {
 
 /// A row of a verb that says more about a run than its result.
 #[derive(Deserialize)]
-struct RunRow {
+struct WorkerRow {
     #[serde(flatten)]
     run: ScenarioResult,
     #[serde(flatten)]
@@ -168,12 +168,12 @@ fn read(verb: SuiteVerb, (row, exit): (Value, ExitCode), took_ms: Option<u64>) -
             Some(JobResult { exit, row: json!(run), run: Some(run) })
         }
         SuiteVerb::Record | SuiteVerb::Replay => {
-            let RunRow { run, .. } = RunRow::deserialize(&row).ok()?;
+            let WorkerRow { run, .. } = WorkerRow::deserialize(&row).ok()?;
             Some(JobResult { exit, row, run: Some(timed(run)) })
         }
         // A tape that was current has no run.
         SuiteVerb::Refresh => {
-            let run = RunRow::deserialize(&row).ok().map(|RunRow { run, .. }| timed(run));
+            let run = WorkerRow::deserialize(&row).ok().map(|WorkerRow { run, .. }| timed(run));
             Some(JobResult { exit, row, run })
         }
     }

@@ -57,7 +57,7 @@ pub use mutate::{Mutation, Mutations, NotCheckable, mutate};
 pub use origin::{Given, Origins};
 pub(crate) use privacy::sought;
 pub use privacy::{PrivateFinding, own_names, private_findings};
-pub use record::{Failing, Kept, Recorded};
+pub use record::{Failing, Recorded, RecordingKept};
 pub use recorded_agent::{RecordedAgentError, recorded_agent};
 pub use rejudge::{Mutate, RejudgePool, Rejudged, Rejudging, rejudge, rejudge_many};
 pub use replay::{ReplayError, ReplayRequest, Replayed, ReplayedAgents, Scenarios, open_cassette, replay};

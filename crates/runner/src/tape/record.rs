@@ -19,7 +19,7 @@ pub enum Failing {
 pub struct Recorded {
     pub result: ScenarioResult,
     pub conclusion: Conclusion,
-    pub kept: Kept,
+    pub kept: RecordingKept,
     /// How many answers each decider gave.
     pub answered_by: BTreeMap<String, u64>,
     pub taped: Taped,
@@ -29,7 +29,7 @@ pub struct Recorded {
 
 /// What became of a run that was to be recorded. The run itself is kept in any case.
 #[derive(Debug)]
-pub enum Kept {
+pub enum RecordingKept {
     OnTape(AbsPath),
     /// It did not pass, or was interrupted.
     NotWanted,
@@ -62,9 +62,9 @@ impl Recorded {
             | Conclusion::Drifted => failing == Failing::Recorded,
         };
         let kept = match wanted.then(|| make(trial, &tried, normalisers, target)) {
-            None => Kept::NotWanted,
-            Some(Ok(tape)) => Kept::OnTape(tape),
-            Some(Err(why)) => Kept::NotPossible { why, run: tried.directory.clone() },
+            None => RecordingKept::NotWanted,
+            Some(Ok(tape)) => RecordingKept::OnTape(tape),
+            Some(Err(why)) => RecordingKept::NotPossible { why, run: tried.directory.clone() },
         };
         let answered_by = tried.answered_by();
         let taped = tried.report.taped.and_then(Result::ok).unwrap_or_default();
@@ -76,8 +76,8 @@ impl Recorded {
     #[must_use]
     pub const fn tape(&self) -> Option<&AbsPath> {
         match &self.kept {
-            Kept::OnTape(tape) => Some(tape),
-            Kept::NotWanted | Kept::NotPossible { .. } => None,
+            RecordingKept::OnTape(tape) => Some(tape),
+            RecordingKept::NotWanted | RecordingKept::NotPossible { .. } => None,
         }
     }
 
@@ -86,9 +86,9 @@ impl Recorded {
     #[must_use]
     pub const fn exit(&self) -> ExitCode {
         match (&self.kept, self.conclusion) {
-            (Kept::OnTape(_), _) => ExitCode::Passed,
-            (Kept::NotPossible { .. }, Conclusion::Passed) => ExitCode::Unverified,
-            (Kept::NotPossible { .. } | Kept::NotWanted, conclusion) => conclusion.exit(),
+            (RecordingKept::OnTape(_), _) => ExitCode::Passed,
+            (RecordingKept::NotPossible { .. }, Conclusion::Passed) => ExitCode::Unverified,
+            (RecordingKept::NotPossible { .. } | RecordingKept::NotWanted, conclusion) => conclusion.exit(),
         }
     }
 
@@ -97,14 +97,14 @@ impl Recorded {
         let mut row = json!(self.result);
         row["tape"] = json!(self.tape());
         match &self.kept {
-            Kept::OnTape(_) => {
+            RecordingKept::OnTape(_) => {
                 row["answered_by"] = json!(self.answered_by);
                 row["exchanges"] = json!(self.taped.exchanges);
                 row["leaks"] = json!(self.taped.leaks);
                 row["normalisers"] = json!(self.normalise);
             }
-            Kept::NotWanted => {}
-            Kept::NotPossible { why, run } => {
+            RecordingKept::NotWanted => {}
+            RecordingKept::NotPossible { why, run } => {
                 row["exit_code"] = json!(self.exit().code());
                 row["not_recorded"] = json!({"why": with_causes(why), "run": run});
             }

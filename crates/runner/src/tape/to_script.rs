@@ -36,7 +36,7 @@ pub struct ScriptOfTape {
 }
 
 /// An exchange that becomes a turn.
-struct Recorded<'a> {
+struct RecordedExchange<'a> {
     exchange: &'a Exchange,
     request: Value,
     /// The text that conditions look at.
@@ -50,7 +50,8 @@ struct Recorded<'a> {
 /// If the tape cannot be read.
 pub fn to_script(tape: &Tape) -> io::Result<ScriptOfTape> {
     let all = tape.exchanges.iter().filter(|exchange| !exchange.request.path.contains("/count_tokens"));
-    let all: Vec<Recorded<'_>> = all.map(|exchange| recorded(tape, exchange)).collect::<io::Result<_>>()?;
+    let all: Vec<RecordedExchange<'_>> =
+        all.map(|exchange| recorded(tape, exchange)).collect::<io::Result<_>>()?;
     let conversations: BTreeSet<&ConversationKey> =
         all.iter().map(|one| &one.exchange.conversation).collect();
     let mut warnings = Vec::new();
@@ -76,11 +77,11 @@ pub fn to_script(tape: &Tape) -> io::Result<ScriptOfTape> {
     Ok(ScriptOfTape { script, text, warnings })
 }
 
-fn recorded<'a>(tape: &Tape, exchange: &'a Exchange) -> io::Result<Recorded<'a>> {
+fn recorded<'a>(tape: &Tape, exchange: &'a Exchange) -> io::Result<RecordedExchange<'a>> {
     let request = kept_request(&tape.body(exchange.request.body)?);
     let body = exchange.answer.as_ref().map(|answer| tape.body(answer.body)).transpose()?;
     let body = body.map(|body| body.into_owned()).unwrap_or_default();
-    Ok(Recorded { exchange, last: last_message(&request), request, body })
+    Ok(RecordedExchange { exchange, last: last_message(&request), request, body })
 }
 
 fn is_side_request(request: &Value) -> bool {
@@ -90,7 +91,7 @@ fn is_side_request(request: &Value) -> bool {
 /// The requests that the turn of an exchange is for, and why others may fit as well.
 fn condition(
     at: usize,
-    all: &[Recorded<'_>],
+    all: &[RecordedExchange<'_>],
     conversations: &BTreeSet<&ConversationKey>,
 ) -> (RequestConditions, Option<String>) {
     let any = RequestConditions::any();
@@ -116,7 +117,7 @@ fn condition(
 }
 
 /// The turn of an exchange, and what it does not have of it.
-fn turn(one: &Recorded<'_>) -> (Turn, Vec<String>) {
+fn turn(one: &RecordedExchange<'_>) -> (Turn, Vec<String>) {
     let Some(answer) = &one.exchange.answer else {
         let why = "the connection ended without an answer; the script closes it";
         return (Turn::hang_up(), vec![why.to_owned()]);
@@ -139,7 +140,7 @@ fn turn(one: &Recorded<'_>) -> (Turn, Vec<String>) {
 }
 
 /// An answer without its end. An error in the midst of a stream is one of the model; everything else closes the connection.
-fn incomplete(one: &Recorded<'_>, end: ExchangeEnd) -> (Turn, String) {
+fn incomplete(one: &RecordedExchange<'_>, end: ExchangeEnd) -> (Turn, String) {
     let text = String::from_utf8_lossy(&one.body);
     let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
     let mut events = data.filter_map(|data| serde_json::from_str::<Value>(data.trim()).ok());
@@ -159,7 +160,7 @@ fn incomplete(one: &Recorded<'_>, end: ExchangeEnd) -> (Turn, String) {
 }
 
 /// Values of the recorded run in an answer: redacted ones, and ids that another run does not have.
-fn of_the_run(one: &Recorded<'_>) -> Vec<String> {
+fn of_the_run(one: &RecordedExchange<'_>) -> Vec<String> {
     let mut out = Vec::new();
     if holds_redaction(&one.body) {
         out.push("a value was redacted; the script has the mark in its place".to_owned());
@@ -175,7 +176,7 @@ fn holds(body: &[u8], text: &str) -> bool {
 }
 
 /// A line of the last message that no other sub-agent was sent.
-fn telling(at: usize, all: &[Recorded<'_>]) -> Option<String> {
+fn telling(at: usize, all: &[RecordedExchange<'_>]) -> Option<String> {
     let one = &all[at];
     let others: Vec<&str> = all
         .iter()

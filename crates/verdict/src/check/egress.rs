@@ -28,13 +28,13 @@ check! {
 
 /// Why the rows of a log are not all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Gap {
+enum EgressGap {
     /// The run had no sandbox.
     Unenforced,
     Truncated,
 }
 
-impl Gap {
+impl EgressGap {
     const fn describe(self) -> &'static str {
         match self {
             Self::Unenforced => "connections that did not use the proxy are not in the log",
@@ -51,14 +51,14 @@ impl Gap {
 }
 
 /// The rows of a log that can be relied on, and whether they are all.
-fn rows<'a>(run: &Run<'a>) -> Result<(&'a [EgressRow], Result<(), Gap>), Finding> {
+fn rows<'a>(run: &Run<'a>) -> Result<(&'a [EgressRow], Result<(), EgressGap>), Finding> {
     let Some(log) = &run.evidence.egress else {
         return Err(Finding::unknown("no egress log was kept"));
     };
     match &log.state {
         EgressLogState::Complete => Ok((&log.rows, Ok(()))),
-        EgressLogState::Unenforced => Ok((&log.rows, Err(Gap::Unenforced))),
-        EgressLogState::Truncated => Ok((&log.rows, Err(Gap::Truncated))),
+        EgressLogState::Unenforced => Ok((&log.rows, Err(EgressGap::Unenforced))),
+        EgressLogState::Truncated => Ok((&log.rows, Err(EgressGap::Truncated))),
         EgressLogState::Absent => Err(Finding::unknown("no egress log was kept")),
         EgressLogState::Edited { line, fault: _ } => {
             Err(Finding::unknown(format!("the egress log was changed at line {line}")))
@@ -142,7 +142,7 @@ fn reached(decision: &EgressDecision, end: &EgressEnd) -> bool {
 }
 
 /// A finding for what is not in the log.
-fn missing(run: &Run<'_>, message: String, all: Result<(), Gap>, rows: usize) -> Finding {
+fn missing(run: &Run<'_>, message: String, all: Result<(), EgressGap>, rows: usize) -> Finding {
     match all {
         Ok(()) => run.unless_cut_short(Finding::fail(message).shown(&format!("{rows} rows of a whole log"))),
         Err(gap) => Finding::unknown(format!("{message} in what is there, but {}", gap.describe()))
@@ -169,7 +169,7 @@ impl Check for Denied {
             let was_reached = others.iter().any(|(seq, one)| {
                 one.verdict == EgressVerdict::Allowed && ends.get(seq).is_some_and(|end| reached(one, end))
             });
-            let finding = match was_reached && all == Err(Gap::Unenforced) {
+            let finding = match was_reached && all == Err(EgressGap::Unenforced) {
                 true => Finding::fail(format!("{} was reached, and no attempt was refused", self.0)),
                 false => missing(
                     run,

@@ -260,7 +260,7 @@ fn looked_at_again(stage: &Stage, [killed, headless, renamed]: [&PathBuf; 3], ru
         (killed.as_path(), 3, "`manifest.json` is missing: the run was cut short"),
         (running, 3, "the run is still going on"),
         (headless.as_path(), 2, "run.json` was not written by belljar"),
-        (renamed.as_path(), 0, ""),
+        (renamed.as_path(), 3, "its files are those of the run"),
     ] {
         for verb in ["trace", "judge"] {
             let found = stage.run(&[verb, &shown(directory)]);

@@ -236,7 +236,7 @@ fn what_cannot_be_meant_is_refused_before_anything_starts() {
             &["decide", "--question", "W", "--decider-cmd", "cat", "--decider-timeout", "5000000000000000h"],
             "30 days",
         ),
-        (&["test", ".", "-k", "nothing"], "none of 1 scenarios has `nothing` in its name"),
+        (&["test", ".", "-k", "nothing"], "none of 1 scenarios has `nothing` in its path"),
         (&["skill", "hello", "go", "--resume", "talk"], "no conversation is called `talk`"),
     ] {
         let found = stage.run(args);

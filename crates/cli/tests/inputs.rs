@@ -180,7 +180,8 @@ fn without_any_manifest() {
     let looked = "  hint: looked for [STAGE]/config/belljar/belljar.toml\n  hint: looked for belljar.toml\n  \
                   hint: `belljar init` writes a starting manifest\n";
     let expected = format!("exit 2\n--- stdout\n--- stderr\nerror: no manifest was found\n{looked}");
-    assert_outcome(&stage.outcome(&["check"]), &expected);
+    let suite = "  hint: `belljar check DIR` checks the scenarios of a directory\n";
+    assert_outcome(&stage.outcome(&["check"]), &format!("{expected}{suite}"));
     assert_outcome(&stage.outcome(&["plan", "reviewer"]), &expected);
     let plan = stage.json(&["plan", "--json"]);
     assert_eq!((&plan["ok"], &plan["data"]["plan"]["agent"]), (&true.into(), &"default".into()));

@@ -228,7 +228,7 @@ fn an_interrupt_ends_the_wait_for_a_judge() {
     assert_eq!(found.status.code(), Some(130), "{found:?}");
     let text = String::from_utf8_lossy(&found.stdout);
     assert!(text.contains("the judge gave no answer: the model's gateway has ended"), "{text}");
-    let found = interrupted(&stage, &["record", "--json", "--allow-failing", "a.yaml", "b.yaml"]);
+    let found = interrupted(&stage, &["record", "-j", "1", "--json", "--allow-failing", "a.yaml", "b.yaml"]);
     assert_eq!(found.status.code(), Some(130), "{found:?}");
     let envelope: Value = serde_json::from_slice(&found.stdout).unwrap();
     assert_eq!(envelope["data"]["not_started"], json!(1), "{envelope:#}");

@@ -2,11 +2,13 @@
 
 use crate::cmd::record::{bash, data, main_turn, scenario, script, with_agent};
 use crate::stage::Stage;
-use belljar_testkit::process::Finished;
+use belljar_testkit::process::{Finished, copy_program, run_within};
 use belljar_testkit::require;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -248,4 +250,37 @@ fn the_egress_services_may_open_many_files_and_the_command_as_many_as_before() {
     let row = limits.lines().find(|row| row.starts_with("Max open files")).unwrap();
     let soft: u64 = row.split_whitespace().nth(3).unwrap().parse().unwrap();
     assert!(soft >= 1024, "{row}");
+}
+
+/// Adds keys until the kernel refuses, then runs a command with what is left.
+const USES_UP_KEYS: &str = r#"import ctypes, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+add_key = {"x86_64": 248, "aarch64": 217}[__import__("platform").machine()]
+for number in range(100000):
+    if libc.syscall(add_key, b"user", b"n%d" % number, b"v", 1, -2) < 0:
+        break
+sys.exit(subprocess.run(sys.argv[1:]).returncode)
+"#;
+
+#[test]
+fn a_used_up_key_quota_is_an_error_with_a_remedy() {
+    const USER: &str = "4251";
+    require!(Bwrap, Python);
+    let stage = Stage::new();
+    ["bin", "run", "tmp"].iter().for_each(|name| fs::create_dir(stage.path(name)).unwrap());
+    copy_program(Path::new(env!("CARGO_BIN_EXE_belljar")), &stage.path("bin/belljar")).unwrap();
+    let owned = Command::new("chown").args(["-R", USER]).arg(stage.path("")).status().unwrap();
+    assert!(owned.success());
+    fs::set_permissions(stage.path("run"), fs::Permissions::from_mode(0o700)).unwrap();
+    let belljar = stage.path("bin/belljar").display().to_string();
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={USER}")).arg(format!("--regid={USER}"));
+    command.args(["--clear-groups", "python3", "-c", USES_UP_KEYS, &belljar, "exec", "--yes", "--", "true"]);
+    command.current_dir(stage.path("project")).env_clear().envs(stage.environment());
+    command.env("PATH", "/usr/bin:/bin").env("XDG_RUNTIME_DIR", stage.path("run"));
+    command.env("TMPDIR", stage.path("tmp")).stdin(Stdio::null());
+    let found = run_within(&mut command, Duration::from_secs(60)).unwrap();
+    assert_eq!(found.status.code(), Some(125), "{found:?}");
+    assert!(found.stderr.contains("hint: every sandbox needs a key of its own"), "{}", found.stderr);
+    assert!(found.stderr.contains("kernel.keys.maxkeys"), "{}", found.stderr);
 }

@@ -108,7 +108,7 @@ fn a_text_selects_and_a_list_runs_nothing() {
         let name = files[0].replace("a.yaml", "scenarios").replace("a.tape", "tapes");
         assert_eq!(data[name.as_str()].as_array().unwrap().len(), 2, "{verb:?}: {data:#}");
         let found = listed(&["-k", "nowhere", "."]);
-        let none = format!("none of 2 {name} has `nowhere` in its name");
+        let none = format!("none of 2 {name} has `nowhere` in its path");
         assert_eq!(found.status.code(), Some(2), "{verb:?}: {}", found.stderr);
         assert!(found.stderr.contains(&none), "{verb:?}: {}", found.stderr);
         let found = listed(&["-j", "0", "."]);
@@ -164,7 +164,9 @@ fn the_worst_of_many_decides() {
     stage.write("project/b.yaml", &says_other);
     let found = ran(&stage, &["replay", "."]);
     assert_eq!(found.status.code(), Some(7), "a drift among passes: {}", found.stderr);
-    for part in ["passed a.tape", "prompt drift", "recorded: go", "present:  other", "2 passed, 1 failed"] {
+    for part in
+        ["passed a.tape", "prompt drift", "recorded: go", "present:  other", "2 passed, 0 failed, 1 drifted"]
+    {
         assert!(found.stderr.contains(part), "{part}: {}", found.stderr);
     }
     assert!(found.stderr.contains("hint: `belljar tape refresh b.tape`"), "{}", found.stderr);

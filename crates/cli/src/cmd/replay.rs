@@ -69,7 +69,7 @@ pub struct ReplayArgs {
     #[arg(long)]
     allow_stale: bool,
     /// Answer with the recorded pauses instead of as fast as possible
-    #[arg(long, conflicts_with = "protocol")]
+    #[arg(long, conflicts_with = "protocol", hide_short_help = true)]
     timed: bool,
     /// Answer a question, as in 'which format=PDF'
     #[arg(long = "answer", value_name = "QUESTION=ANSWER")]
@@ -92,7 +92,7 @@ pub struct ReplayArgs {
     #[arg(long, hide_short_help = true, conflicts_with = "protocol")]
     include_untracked: bool,
     /// Keep the whole workspace in the run's directory
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     keep: bool,
     /// Print failures only
     #[arg(short, long, conflicts_with = "verbose")]

@@ -192,7 +192,7 @@ fn shapes() -> Vec<Shape> {
         shape("a hook that refuses with a reason", &[turn(&[bash("echo unwise")]), done()]),
         shape("a hook that lets pass and prints", &[turn(&[bash("echo noted")]), done()]),
         shape("an overloaded model", &[error, done()]),
-        shape("an error that ends the run", &[turn(&[bash("echo hi")]), refused])
+        shape("an error that ends the run", &[vec![turn(&[bash("echo hi")])], vec![refused; 12]].concat())
             .check("result: error")
             .why(again),
         shape("a conversation made shorter", &made_shorter())

@@ -134,7 +134,7 @@ impl OwnedParts {
     fn may_lack(&self, tool: &str) -> bool {
         match &self.lookup {
             Lookup::None => false,
-            Lookup::Named(text) => text.contains(tool),
+            Lookup::Named(text) => has_name(text, tool),
             Lookup::Unknown => true,
         }
     }
@@ -152,6 +152,18 @@ impl OwnedParts {
     pub fn document(&self) -> Value {
         document(&self.parts)
     }
+}
+
+/// Whether a text names a tool, and not only one whose name is longer.
+fn has_name(text: &str, tool: &str) -> bool {
+    let is_of_a_name = |byte: Option<&u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || [b'_', b'-'].contains(byte))
+    };
+    let bytes = text.as_bytes();
+    text.match_indices(tool).any(|(at, _)| {
+        let before = at.checked_sub(1).and_then(|before| bytes.get(before));
+        !is_of_a_name(before) && !is_of_a_name(bytes.get(at + tool.len()))
+    })
 }
 
 fn document(parts: &[OwnedPart]) -> Value {
@@ -348,8 +360,10 @@ mod tests {
         without["tools"].as_array_mut().unwrap().push(json!({"name": LOOKS_UP}));
         let named = json!({"system": "these are deferred: mcp__notes__add"});
         assert!(own.matches(&OwnedParts::of_present(&without, &named)), "it is looked up when it is needed");
-        let silent = json!({"system": "none are deferred"});
-        assert!(!own.matches(&OwnedParts::of_present(&without, &silent)), "its server is gone");
+        for silent in ["none are deferred", "deferred: mcp__notes__add_all", "deferred: my-mcp__notes__add"] {
+            let silent = json!({"system": silent});
+            assert!(!own.matches(&OwnedParts::of_present(&without, &silent)), "its server is gone: {silent}");
+        }
     }
 
     #[test]

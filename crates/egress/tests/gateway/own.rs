@@ -44,7 +44,10 @@ fn a_request_of_belljar_stays_within_the_cap() {
 fn a_response_without_a_message_is_an_error() {
     for (body, expected) in [
         (json!({"type": "message", "content": []}), OwnRequestError::Form),
-        (json!({"type": "message", "content": [{"type": "tool_use", "id": "t"}]}), OwnRequestError::Form),
+        (
+            json!({"type": "message", "content": [{"type": "tool_use", "id": "t"}]}),
+            OwnRequestError::NoAnswer { why: "it has a block `tool_use`".to_owned() },
+        ),
         (json!([]), OwnRequestError::Form),
     ] {
         let host =

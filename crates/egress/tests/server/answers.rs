@@ -215,7 +215,7 @@ fn the_end_of_the_script_is_an_error_that_counts() {
     let response = ask(&model, &asking("x"));
     assert_eq!(response.status, 400);
     let message = response.json()["error"]["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("exhausted: all 2 turns were played"), "{message}");
+    assert!(message.contains("exhausted: this request came after all 2 turns"), "{message}");
     assert_eq!(model.requests()[2].answered_by, AnsweredBy::Exhausted);
 
     let model = started(Script::new().when_exhausted(Exhausted::Reply("more".into())));

@@ -10,7 +10,7 @@ use crate::store::journal::MODEL_LOG;
 use crate::suite::{Trial, kept_of_a_file};
 use belljar_contract::{
     CallId, Completeness, EgressLogState, Event, Evidence, FileKind, FilesSeen, ModelEvidence, ModelExchange,
-    ModelItem, Observation, Run, RunStatus, ServedBlock, holds_redaction,
+    ModelItem, Observation, Run, RunStatus, ServedBlock, TapeHead, holds_redaction,
 };
 use belljar_session::decider::{Decider, Decision, Scripted};
 use belljar_session::{Answer, AnswerValue, By, Question};
@@ -22,6 +22,7 @@ pub(super) fn disagreement(tape: &Arc<Tape>, read: &ReadTape) -> Option<String> 
     let ReadTape { evidence, flaw, misquoted, mismatch: _, decided, same_prices } = read;
     let quoted = |line| format!("frames.jsonl:{line}: the agent repeats otherwise what it was sent");
     flaw.clone()
+        .or_else(|| without_inputs(&tape.head))
         .or_else(|| egress(evidence))
         .or_else(|| artifacts(tape, evidence.files.as_ref()))
         .or_else(|| requests(&evidence.model))
@@ -29,6 +30,13 @@ pub(super) fn disagreement(tape: &Arc<Tape>, read: &ReadTape) -> Option<String> 
         .or_else(|| misquoted.map(quoted))
         .or_else(|| misjudged(tape, &evidence.claims))
         .or_else(|| wrong_usage(tape, &evidence.metrics, *same_prices))
+}
+
+/// Tapes of the first format may be without the digests of what was given to the agent; later ones have them.
+pub(super) fn without_inputs(head: &TapeHead) -> Option<String> {
+    (head.format > 1 && head.scenario.inputs.is_none()).then(|| {
+        "the tape has no digests of its uploads, directories and projects, which its format has".to_owned()
+    })
 }
 
 /// Why the record is not complete, or the run did not end as its parts say.

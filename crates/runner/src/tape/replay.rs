@@ -1,5 +1,6 @@
 //! Replaying tapes with the real agent in the sandbox.
 
+use super::agreement::without_inputs;
 use super::cassette::Cassette;
 use super::make::suite_normalisers;
 use super::protocol::ProtocolError;
@@ -283,6 +284,7 @@ pub fn replay(request: ReplayRequest<'_>) -> Result<Replayed, ReplayError> {
     }
     let agents = ReplayedAgents { recorded: tape.head.agent.version.clone(), present };
     judge_crossing(&mut tried.judgement, &report, &agents);
+    judge_contradicting(&mut tried.judgement, without_inputs(&tape.head));
     if report.crossed > 0 {
         judge_contradicting(&mut tried.judgement, inputs_unknown(&tape, trial));
     }

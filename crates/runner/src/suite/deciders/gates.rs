@@ -100,8 +100,12 @@ impl Gates {
         let failed = |cause| DirectoryError::Use { path: directory.clone(), cause };
         let signals = take_signals().map_err(|error| failed(io::Error::other(error)))?;
         make_private(&directory).map_err(failed)?;
-        let is_empty = std::fs::read_dir(&directory).map_err(failed)?.next().is_none();
-        let gates = if is_empty { Self::watching(directory) } else { Self::new(directory) }?;
+        // A run that begins at this moment has written nothing but temporary files.
+        let is_hidden = |entry: io::Result<std::fs::DirEntry>| {
+            entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
+        };
+        let is_unused = std::fs::read_dir(&directory).map_err(failed)?.all(is_hidden);
+        let gates = if is_unused { Self::watching(directory) } else { Self::new(directory) }?;
         Ok(Self { signals: Some(signals), ..gates })
     }
 

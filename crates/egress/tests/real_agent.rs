@@ -196,7 +196,11 @@ fn an_exhausted_script_is_the_agents_error() {
     let run = stage.run(stage.model_on_socket(script));
     run.assert_failed();
     assert_eq!(run.answers(), [AnsweredBy::Turn(0), AnsweredBy::Exhausted]);
-    assert!(run.result["result"].as_str().unwrap().contains("this request came after its only turn"), "{}", run.result);
+    assert!(
+        run.result["result"].as_str().unwrap().contains("this request came after its only turn"),
+        "{}",
+        run.result
+    );
 }
 
 #[test]

@@ -301,7 +301,7 @@ fn a_denied_tool_that_ran_unasked_fails_the_run() {
         let allows = if rules.is_empty() {
             "answers: [{when_tool: Skill, decide: allow}]\n".to_owned()
         } else {
-            rules.replace("answers: [", "answers: [").replace("]\n", ", {when_tool: Skill, decide: allow}]\n")
+            rules.replace("]\n", ", {when_tool: Skill, decide: allow}]\n")
         };
         let yaml =
             format!("prompt: go\nsession: {name}.session.yaml\n{allows}assert: [{{result: success}}]\n");

@@ -198,7 +198,9 @@ fn a_tape_whose_record_contradicts_its_frames_is_not_fine() {
 #[test]
 fn a_tape_without_exchanges_is_not_verified() {
     let (stage, tape) = examples();
-    write_part(&tape, "exchanges.jsonl", b"");
+    ["exchanges.jsonl", "requests.jsonl", "requests.text"]
+        .iter()
+        .for_each(|name| write_part(&tape, name, b""));
     let path = tape.join("tape.json");
     let mut head: TapeHead = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     head.exchanges = 0;

@@ -73,7 +73,9 @@ impl OwnedParts {
     pub fn of_present(request: &Value, readable: &Value) -> Self {
         let mut own = Self::of(request);
         if matches!(own.lookup, Lookup::Unknown) {
-            own.lookup = Lookup::Named(readable.to_string());
+            let mut text = String::new();
+            add_texts(readable, &mut text);
+            own.lookup = Lookup::Named(text);
         }
         own
     }
@@ -151,6 +153,19 @@ impl OwnedParts {
     /// The texts, calls and results as one document.
     pub fn document(&self) -> Value {
         document(&self.parts)
+    }
+}
+
+/// Adds every text of a document, a line each.
+fn add_texts(of: &Value, out: &mut String) {
+    match of {
+        Value::String(text) => {
+            out.push_str(text);
+            out.push('\n');
+        }
+        Value::Array(items) => items.iter().for_each(|item| add_texts(item, out)),
+        Value::Object(members) => members.values().for_each(|member| add_texts(member, out)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -358,7 +373,7 @@ mod tests {
         without["tools"].as_array_mut().unwrap().pop();
         assert!(!own.matches(&OwnedParts::of(&without)), "a server's tool is gone");
         without["tools"].as_array_mut().unwrap().push(json!({"name": LOOKS_UP}));
-        let named = json!({"system": "these are deferred: mcp__notes__add"});
+        let named = json!({"system": "these are deferred:\nmcp__notes__add\nmcp__notes__list"});
         assert!(own.matches(&OwnedParts::of_present(&without, &named)), "it is looked up when it is needed");
         for silent in ["none are deferred", "deferred: mcp__notes__add_all", "deferred: my-mcp__notes__add"] {
             let silent = json!({"system": silent});

@@ -105,7 +105,7 @@ pub(super) fn from(sender: &str, contains: Option<&str>, content: &[Value]) -> V
     out
 }
 
-/// The main conversation has a further turn where it is told of the end of a sub-agent that ran in the background.
+/// When a sub-agent in the background ends, the agent reports it to the main conversation, which takes a further turn.
 fn sub_agents(prompts: &[&str]) -> Vec<Value> {
     let calls: Vec<Value> = prompts.iter().map(|prompt| sub_agent(prompt)).collect();
     let mut turns = vec![from("main", None, &calls)];

@@ -124,7 +124,7 @@ pub enum TapeWriteError {
     #[error("`{path}` exists and is not a tape")]
     InTheWay { path: AbsPath },
     /// A new tape would replace it with the old one.
-    #[error("the tape `{path}` has the file `{name}`, which is no part of it")]
+    #[error("the tape `{path}` has the file `{name}`, which does not belong to it")]
     Foreign { path: AbsPath, name: String },
     #[error("the recording does not fit on a tape: more than {limit}")]
     TooLarge {

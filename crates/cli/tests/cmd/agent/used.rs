@@ -39,7 +39,7 @@ fn keep(stage: &Stage, version: &str, program: &Path) {
     stage.write(&format!("{at}/lock"), "");
 }
 
-/// A program that is no agent.
+/// A program that does not speak the agent's protocol.
 fn fake(stage: &Stage, version: &str) {
     stage.write("fake", PROGRAM);
     fs::set_permissions(stage.path("fake"), fs::Permissions::from_mode(0o755)).unwrap();

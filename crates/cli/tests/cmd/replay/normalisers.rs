@@ -1,4 +1,4 @@
-//! Normalisers that a session declares: a value that differs in each run is no drift, everything else is.
+//! Normalisers that a session declares: only a value that they match may differ without a drift.
 
 use super::super::record::{bash, main_turn, scenario, script, with_agent};
 use super::replay;

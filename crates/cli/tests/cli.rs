@@ -55,3 +55,4 @@ mod terminal;
 mod unread_refs;
 mod verdicts;
 mod vm;
+mod wrapped;

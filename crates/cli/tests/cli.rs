@@ -32,6 +32,7 @@ mod host_tier;
 mod hostile;
 mod in_use;
 mod inputs;
+mod install;
 mod interrupted;
 mod json;
 mod judging;

@@ -19,6 +19,7 @@ mod compatibility;
 mod container;
 mod crossing;
 mod deciders;
+mod dist;
 mod dotenv;
 mod dry_run;
 mod ended_early;

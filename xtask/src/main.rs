@@ -12,6 +12,7 @@ mod generated;
 mod harness;
 mod layering;
 mod outside;
+mod parts;
 mod repository;
 mod sizes;
 mod types;
@@ -32,7 +33,10 @@ usage: cargo xtask TASK
   harness            names of one agent or provider are in their own directories
   outside            every program that is started outside the sandbox is listed
   generated          the generated files match their sources
-  generated --write  write them";
+  generated --write  write them
+
+  bill TARGET        print the parts of the program for a target, as CycloneDX
+  licences TARGET    print the licences of what others wrote of it";
 
 /// The findings of a task: notes, and faults that fail the task.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -60,6 +64,13 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let repository = Repository::this();
+    match arguments.as_slice() {
+        ["bill", target] => {
+            return print(source_date().and_then(|date| parts::bill(&repository, target, date)));
+        }
+        ["licences", target] => return print(parts::licences(&repository, target)),
+        _ => {}
+    }
     let tasks: Vec<(&str, Task)> = match arguments.as_slice() {
         ["check"] => CHECKS.to_vec(),
         ["generated", "--write"] => vec![("generated", generated::write)],
@@ -74,6 +85,25 @@ fn main() -> ExitCode {
     let outcomes: Vec<bool> =
         tasks.iter().map(|(name, task)| print_findings(name, task(&repository))).collect();
     if outcomes.iter().all(|&good| good) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The date of what is built, in seconds since 1970.
+fn source_date() -> Result<u64, TaskError> {
+    let date = std::env::var("SOURCE_DATE_EPOCH").map_err(|_unset| "SOURCE_DATE_EPOCH is not set")?;
+    Ok(date.parse().map_err(|cause| format!("SOURCE_DATE_EPOCH is {date}: {cause}"))?)
+}
+
+fn print(text: Result<String, TaskError>) -> ExitCode {
+    match text {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(cause) => {
+            eprintln!("error: {cause}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Prints the findings of a task and returns whether it passed.

@@ -75,6 +75,7 @@ const ROWS: &[Row] = &[
     ),
     row("schema", &["output"], None),
     row("completions", &["bash"], None),
+    row("man", &[], Some(&["nothing"])),
 ];
 
 /// These read nothing but their arguments.

@@ -283,6 +283,7 @@ const VERBS: &[(&str, &[&str], i32, &[&str])] = &[
     ("plain", &["agent", "list"], 0, &[]),
     ("plain", &["agent", "which", "claude-code"], 0, &[]),
     ("plain", &["completions", "bash"], 0, &[]),
+    ("plain", &["man", "run"], 0, &[]),
     ("plain", &["schema", "manifest"], 0, &[]),
     ("plain", &["skill", "skills/hello", "go", "--script", "hello.json"], 0, &[]),
     ("plain", &["skill", ".", "go", "--script", "hello.json"], 0, &[]),

@@ -220,7 +220,7 @@ const LOOKING: [&[&str]; 21] = [
 ];
 
 /// Verbs that take no directory of a stranger.
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 13] = [
     "agent",
     "answer",
     "completions",
@@ -229,6 +229,7 @@ const OTHERS: [&str; 12] = [
     "gates",
     "image",
     "judge",
+    "man",
     "prove",
     "runs",
     "schema",

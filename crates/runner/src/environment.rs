@@ -52,10 +52,10 @@ impl HostEnvironment {
         programs_on(path, name).find(|program| !self.is_of_the_project(program))
     }
 
-    /// Like [`HostEnvironment::program`], for a program that runs inside the sandbox: it may be one of the project.
-    #[must_use]
-    pub fn program_inside(&self, name: &str) -> Option<AbsPath> {
-        programs_on(self.variables.get(std::ffi::OsStr::new("PATH"))?, name).next()
+    /// The first file of a name on the search path, links not resolved, for a program that runs inside the sandbox: it
+    /// may be one of the project.
+    pub(crate) fn found_inside(&self, name: &str) -> Option<std::path::PathBuf> {
+        all_on_path(self.variables.get(std::ffi::OsStr::new("PATH"))?, name).next()
     }
 
     /// The search path for programs that run outside the sandbox and start others: existing directories, by their

@@ -5,8 +5,9 @@ use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, UtcTime, visible, with_causes};
 use belljar_report::{human_size, render_table};
 use belljar_runner::agents::{
-    AgentStore, AgentWish, AvailableVersion, ChooseError, Installed, InstalledAgent, agent_on_path,
-    available_versions, exact_version, installed_agent, known_agent, remove_unfinished_installs,
+    AgentStore, AgentWish, AvailableVersion, ChooseError, FoundProgram, Installed, InstalledAgent,
+    agent_on_path, available_versions, exact_version, installed_agent, known_agent,
+    remove_unfinished_installs,
 };
 use belljar_runner::{Harnesses, HostEnvironment, Rest};
 use serde_json::{Value, json};
@@ -248,14 +249,14 @@ fn available(args: &AgentListArgs, environment: &HostEnvironment, output: &Outpu
 }
 
 fn which(args: &NamedArgs, environment: &HostEnvironment, output: &Output) -> Result<(), CliError> {
-    let (path, version, source) = match &args.agent.version {
+    let (path, version, source, behind) = match &args.agent.version {
         Some(_) => {
             let found = installed_agent(environment, &args.agent)?;
-            (found.program, Some(found.description.version.to_string()), "installed")
+            (found.program, Some(found.description.version.to_string()), "installed", None)
         }
         None => {
-            let (path, version) = agent_on_path(environment, &args.agent.name)?;
-            (path, version.map(|version| version.to_string()), "path")
+            let (FoundProgram { path, behind }, version) = agent_on_path(environment, &args.agent.name)?;
+            (path, version.map(|version| version.to_string()), "path", behind)
         }
     };
     if output.json {
@@ -267,7 +268,8 @@ fn which(args: &NamedArgs, environment: &HostEnvironment, output: &Output) -> Re
     if args.agent.version.is_none() {
         let version =
             version.map_or_else(|| "an unknown version".to_owned(), |text| format!("version {text}"));
-        output.say(&format!("It is on your PATH: {version}."));
+        let behind = behind.map(|behind| format!(", {behind}")).unwrap_or_default();
+        output.say(&format!("It is on your PATH{behind}: {version}."));
     }
     Ok(())
 }

@@ -141,6 +141,7 @@ pub fn plan(
         error @ (ChooseError::Unknown { .. }
         | ChooseError::NotAVersion { .. }
         | ChooseError::NotOnPath { .. }
+        | ChooseError::Wrapper(_)
         | ChooseError::Store(_)) => Err(error.into()),
     }
 }

@@ -86,6 +86,7 @@ verbs! {
     Answer answer AnswerArgs,
     Schema schema SchemaArgs,
     Completions completions CompletionsArgs,
+    Man man ManArgs,
 }
 
 /// A subcommand.

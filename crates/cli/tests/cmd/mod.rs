@@ -19,6 +19,7 @@ mod import;
 mod init;
 mod instances;
 mod judge;
+mod man;
 mod plan;
 mod prove;
 pub mod record;
@@ -40,7 +41,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The verbs that the binary itself lists.
+/// The verbs that the list of the help leaves out, because packagers call them and nobody else.
+pub const UNLISTED: [&str; 1] = ["man"];
+
+/// The verbs that the binary itself lists, and the others.
 pub fn verbs() -> Vec<String> {
     let help = Stage::new().run(&["--help"]).stdout;
     let (_, list) = help.split_once("\nCommands:\n").unwrap();
@@ -50,6 +54,7 @@ pub fn verbs() -> Vec<String> {
     names
         .map(|line| line.split_whitespace().next().unwrap().to_owned())
         .filter(|name| name != "help")
+        .chain(UNLISTED.map(str::to_owned))
         .collect()
 }
 

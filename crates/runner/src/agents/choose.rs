@@ -2,11 +2,10 @@
 
 use super::store::{AgentStore, AgentStoreError, InstalledAgent};
 use super::version::{AgentWish, VersionWish};
+use super::wrapper::{FoundProgram, WrapperError, program_on_path};
 use crate::environment::HostEnvironment;
 use crate::plan::agent_version::agent_version;
-use belljar_contract::{
-    AbsPath, AgentRelease, AgentVersion, Harness, HarnessProfile, PublishedVersion, nearest,
-};
+use belljar_contract::{AgentRelease, AgentVersion, Harness, HarnessProfile, PublishedVersion, nearest};
 use belljar_session::Harnesses;
 use std::collections::BTreeSet;
 
@@ -22,6 +21,8 @@ pub enum ChooseError {
     NotInstalled { missing: Vec<MissingAgent> },
     #[error("`{program}` is not on your PATH, and no version was named")]
     NotOnPath { name: String, program: String },
+    #[error(transparent)]
+    Wrapper(#[from] WrapperError),
     #[error(transparent)]
     Store(#[from] AgentStoreError),
 }
@@ -60,6 +61,7 @@ impl ChooseError {
                 std::iter::once(install).chain(missing.iter().filter_map(near)).collect()
             }
             Self::NotOnPath { name, .. } => vec![format!("belljar agent install {name}")],
+            Self::Wrapper(error) => error.hints(),
             Self::Store(AgentStoreError::Damaged { path, .. }) => {
                 vec![format!("remove `{path}` and install it again")]
             }
@@ -150,16 +152,15 @@ pub fn missing_agents<'r>(
 /// The program on the search path, with the version that it reports. One of the project is not asked.
 ///
 /// # Errors
-/// If none is on the search path.
+/// If none is on the search path, or only a wrapper.
 pub fn agent_on_path(
     environment: &HostEnvironment,
     name: &str,
-) -> Result<(AbsPath, Option<AgentVersion>), ChooseError> {
+) -> Result<(FoundProgram, Option<AgentVersion>), ChooseError> {
     let profile = known_agent(name)?;
-    let found = environment
-        .program_inside(&profile.program)
+    let found = program_on_path(environment, profile)?
         .ok_or_else(|| ChooseError::NotOnPath { name: name.to_owned(), program: profile.program.clone() })?;
-    let asked = Some(&found).filter(|found| !environment.is_of_the_project(found));
+    let asked = Some(&found.path).filter(|found| !environment.is_of_the_project(found));
     let version = asked.and_then(|found| agent_version(&environment.state, found));
     Ok((found, version))
 }

@@ -6,6 +6,7 @@
 //! - [`integrity`] and [`unpack`]: an archive, verified, and the program in it.
 //! - [`store`]: what is installed.
 //! - [`program`]: the program that a run starts.
+//! - [`wrapper`]: the program behind a wrapper on the search path.
 
 mod choose;
 mod install;
@@ -17,6 +18,7 @@ mod settings;
 pub(crate) mod store;
 mod unpack;
 mod version;
+mod wrapper;
 
 pub(crate) use choose::kept_agent;
 pub use choose::{
@@ -30,6 +32,8 @@ pub use settings::SettingsError;
 pub use store::{AgentDescription, AgentStore, AgentStoreError, HeldAgent, InstalledAgent};
 pub use unpack::ArchiveError;
 pub use version::{AgentWish, VersionWish};
+pub(crate) use wrapper::program_on_path;
+pub use wrapper::{FoundProgram, WrapperError};
 
 use crate::environment::HostEnvironment;
 use std::time::SystemTime;

@@ -1,7 +1,7 @@
 //! The programs of the known agents.
 
 use super::{good, missing};
-use crate::agents::AgentStore;
+use crate::agents::{AgentStore, FoundProgram, program_on_path};
 use crate::environment::HostEnvironment;
 use crate::plan::agent_version;
 use belljar_contract::{
@@ -76,7 +76,15 @@ const fn word(standing: &VersionStanding) -> &'static str {
 fn on_path(environment: &HostEnvironment, profile: &HarnessProfile, kept: &KeptVersions) -> Checkup {
     let HarnessProfile { name, program, install, versions, .. } = profile;
     let id = format!("agent {name}");
-    let Some(path) = environment.program_inside(program) else {
+    let found = match program_on_path(environment, profile) {
+        Ok(found) => found,
+        Err(error) => {
+            let loses =
+                "`run` does not start it; `exec` and `shell` work, and so does a version that belljar keeps";
+            return missing(id, CheckupState::Bad, error.to_string(), loses, error.hints());
+        }
+    };
+    let Some(FoundProgram { path, behind }) = found else {
         let seen = format!("`{program}` is not on PATH");
         return match kept.versions.is_empty() {
             true => missing(
@@ -95,25 +103,26 @@ fn on_path(environment: &HostEnvironment, profile: &HarnessProfile, kept: &KeptV
             ),
         };
     };
+    let shown = behind.map_or_else(|| path.to_string(), |behind| format!("{path} ({behind})"));
     if environment.is_of_the_project(&path) {
-        return good(id, format!("a file of the project, whose version is not asked outside, {path}"));
+        return good(id, format!("a file of the project, whose version is not asked outside, {shown}"));
     }
     let Some(version) = agent_version::said(&path) else {
-        return good(id, format!("does not print its version, {path}"));
+        return good(id, format!("does not print its version, {shown}"));
     };
     let tested = versions.tested_text();
     match versions.standing(version) {
-        VersionStanding::Tested => good(id, format!("{version}, tested, {path}")),
+        VersionStanding::Tested => good(id, format!("{version}, tested, {shown}")),
         VersionStanding::Untested => {
-            good(id, format!("{version}, not tested (tested versions: {tested}), {path}"))
+            good(id, format!("{version}, not tested (tested versions: {tested}), {shown}"))
         }
         VersionStanding::Newer => {
-            good(id, format!("{version}, newer than what was tested ({tested}), {path}"))
+            good(id, format!("{version}, newer than what was tested ({tested}), {shown}"))
         }
         VersionStanding::TooOld { lacks } => missing(
             id,
             CheckupState::Absent,
-            format!("{version} is too old, {path}"),
+            format!("{version} is too old, {shown}"),
             &format!("it cannot be tested with; it lacks {}", lacks.join("; ")),
             vec![install.clone()],
         ),

@@ -2,6 +2,7 @@
 
 use super::programs::output;
 use super::{good, missing};
+use crate::agents::program_on_path;
 use crate::environment::HostEnvironment;
 use crate::launch::engine::engine_places;
 use crate::launch::interpreter::interpreter;
@@ -61,8 +62,9 @@ pub(super) fn image_checkup(
     scratch: Option<&Path>,
 ) -> Checkup {
     let id = "image";
-    let program = &Harnesses::built_in().usual().profile().program;
-    let agent = environment.program_inside(program).map(|agent| interpreter(agent.as_path()));
+    let profile = Harnesses::built_in().usual().profile();
+    let agent = program_on_path(environment, profile).ok().flatten();
+    let agent = agent.map(|agent| interpreter(agent.path.as_path()));
     let wanted = wanted_of_images(&agent.unwrap_or_default());
     let lacks = Engine::find(&places_of_its_own(environment, scratch))
         .and_then(|engine| engine.image_lacks(image, &wanted));

@@ -71,7 +71,7 @@ pub struct Planned {
     pub upstream: Option<String>,
     /// The name that the agent is given on the command line; the built-in agent has none.
     pub called: Option<AgentName>,
-    /// The agent's program, or why the version that is named cannot be used.
+    /// The agent's program, or why the version that is named, or the wrapper on the search path, cannot be used.
     pub program: Result<AgentProgram, Arc<ChooseError>>,
     /// What records say about the program.
     pub agent: AgentUsed,
@@ -104,7 +104,8 @@ impl Planned {
     /// Keeps the version that belljar keeps from being removed, for as long as the result lives.
     ///
     /// # Errors
-    /// If the version that is named is not installed, or its program was altered since.
+    /// If the version that is named is not installed, or its program was altered since, or the program on the search path
+    /// is a wrapper around an unknown one.
     pub fn hold_agent(&self, environment: &HostEnvironment) -> Result<Option<HeldAgent>, Arc<ChooseError>> {
         match &self.program {
             Ok(AgentProgram::OnPath(_)) => Ok(None),

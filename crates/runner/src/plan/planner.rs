@@ -1,6 +1,6 @@
 //! Makes the plan of an agent for a directory.
 
-use crate::agents::{AgentProgram, ChooseError, kept_agent};
+use crate::agents::{AgentProgram, ChooseError, kept_agent, program_on_path};
 use crate::egress::{first_place, upstream_shown};
 use crate::environment::HostEnvironment;
 use crate::plan::planned::{Checked, Planned, PlanningError, SessionFlags};
@@ -336,14 +336,14 @@ impl Planner {
         self.profile(harness).map(|profile| profile.versions.clone()).unwrap_or_default()
     }
 
-    /// The version that is named, or the agent's program on the search path, symbolic links followed.
+    /// The version that is named, or the agent's program on the search path, links and wrappers followed.
     fn program(&self, plan: &Plan) -> (Result<AgentProgram, Arc<ChooseError>>, AgentUsed) {
         let name = plan.harness.clone();
         let Some(version) = plan.agent_version.clone() else {
-            let profile = self.profile(&name);
-            let found = profile.and_then(|profile| self.environment.program_inside(&profile.program));
+            let found = self.profile(&name).map(|profile| program_on_path(&self.environment, profile));
+            let found = found.transpose().map(|found| found.flatten().map(|found| found.path));
             let used = AgentUsed { name, version: None, source: AgentSource::Path };
-            return (Ok(AgentProgram::OnPath(found)), used);
+            return (found.map(AgentProgram::OnPath).map_err(|error| Arc::new(error.into())), used);
         };
         let named_by = match (&self.agent, &self.stage) {
             (Some(asked), _) => asked.named_by,

@@ -4,13 +4,12 @@ use super::super::record::{plain, recorded, scenario};
 use super::replay;
 use crate::faults::{command, says, with_agent, write_agent};
 use crate::stage::Stage;
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 pub const SCENARIO: &str = "prompt: go\nassert: [{transcript_contains: All done.}, {result: success}]\n";
 pub const WORDS: [&str; 2] = ["All done.", "I wait."];
@@ -102,12 +101,10 @@ pub fn all_begun(stage: &Stage, args: &[&str], runs: usize) -> Child {
     let mut run = command(stage, args);
     let run = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = run.process_group(0).spawn().unwrap();
-    let began = Instant::now();
-    let has_begun = |log: &String| log.contains("conversation_began");
-    while asked(stage).iter().filter(|log| has_begun(log)).count() < runs {
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", asked(stage));
-        std::thread::yield_now();
-    }
+    let has_begun = |log: &&String| log.contains("conversation_began");
+    let have_begun = || (asked(stage).iter().filter(has_begun).count() >= runs).then_some(());
+    let waited = wait::for_files(&stage.path("home"), have_begun);
+    assert!(waited.is_ok(), "{:?}", asked(stage));
     run
 }
 

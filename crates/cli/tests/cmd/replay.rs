@@ -190,15 +190,13 @@ fn a_changed_script_is_shown_and_a_restored_one_passes() {
 fn what_a_script_does_otherwise_now_is_judged_again() {
     require!(Agent, Bwrap);
     let stage = scenario(&plain());
-    let script = |host: &str, file: &str, wait: u32| {
-        let text = format!(
-            "curl -s https://{host}\necho x > outputs/{file}\nsleep {wait}\necho hello from the script\n"
-        );
+    let script = |host: &str, file: &str| {
+        let text = format!("curl -s https://{host}\necho x > outputs/{file}\necho hello from the script\n");
         stage.write("project/skills/hello/scripts/hello.sh", text);
     };
     let checks = "  - egress_denied: one.test\n  - file_exists: outputs/made.txt\n";
-    stage.write("project/scenarios/hello.yaml", format!("timeout_ms: 20000\n{SCENARIO}{checks}"));
-    script("one.test", "made.txt", 0);
+    stage.write("project/scenarios/hello.yaml", format!("{SCENARIO}{checks}"));
+    script("one.test", "made.txt");
     recorded(&stage);
     faithful(&replay(&stage, &[]), 2);
     let failed = |row: &Value| -> Vec<String> {
@@ -209,16 +207,12 @@ fn what_a_script_does_otherwise_now_is_judged_again() {
     for (host, file, check) in
         [("two.test", "made.txt", "egress_denied"), ("one.test", "other.txt", "file_exists")]
     {
-        script(host, file, 0);
+        script(host, file);
         let (status, row) = replay(&stage, &[]);
         assert_eq!((status, &row["replay"]["exact"]), (Some(1), &json!(2)), "{row:#}");
         let failed = failed(&row);
         assert!(failed.len() == 1 && failed[0].contains(check), "{failed:?}");
     }
-    script("one.test", "made.txt", 600);
-    let (status, row) = replay(&stage, &[]);
-    assert_eq!((status, &row["replay"]["unconsumed"][0]["exchange"]), (Some(6), &json!(1)), "{row:#}");
-    assert!(row["signals"].to_string().contains("the run did not end in time"), "{row:#}");
 }
 
 #[test]

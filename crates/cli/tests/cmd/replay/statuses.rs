@@ -56,6 +56,23 @@ fn an_agent_that_dies_without_a_drift_has_failed() {
     assert_eq!(envelope["data"]["results"][0]["conclusion"], "drifted", "{envelope:#}");
 }
 
+/// The small agent begins long before the limit, also on a busy machine.
+#[test]
+fn a_replay_that_does_not_end_in_time_names_what_was_not_asked_for() {
+    require!(Bwrap, Python);
+    let stage = with_agent(
+        "greet(); take(); text('I wait.'); text('All done.'); result(); idle()\nwhile heard() is not None: pass",
+    );
+    stage.write("project/a.yaml", format!("timeout_ms: 15000\n{SCENARIO}"));
+    let found = stage.finish(&mut command(&stage, &["record", "--scripted", "a.yaml"]));
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    write_agent(&stage, WAITS);
+    let (status, envelope) = replayed(&stage);
+    let row = &envelope["data"]["results"][0];
+    assert_eq!((status, &row["replay"]["unconsumed"][0]["exchange"]), (Some(6), &json!(1)), "{row:#}");
+    assert!(row["signals"].to_string().contains("the run did not end in time"), "{row:#}");
+}
+
 #[test]
 fn a_drift_is_not_blamed_on_the_agent_or_the_checks() {
     require!(Agent, Bwrap);

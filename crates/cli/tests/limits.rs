@@ -267,7 +267,7 @@ sys.exit(subprocess.run(sys.argv[1:]).returncode)
 #[test]
 fn a_used_up_key_quota_is_an_error_with_a_remedy() {
     const USER: &str = "4251";
-    require!(Bwrap, Python);
+    require!(Bwrap, Python, Root);
     let stage = Stage::new();
     ["bin", "run", "tmp"].iter().for_each(|name| fs::create_dir(stage.path(name)).unwrap());
     copy_program(Path::new(env!("CARGO_BIN_EXE_belljar")), &stage.path("bin/belljar")).unwrap();

@@ -16,7 +16,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
 
 fn replay(stage: &Stage, more: &[&str]) -> (Option<i32>, Value) {
     let args = [&["replay", "--json", "scenarios/hello.tape"][..], more].concat();
@@ -173,7 +172,6 @@ fn a_changed_script_is_shown_and_a_restored_one_passes() {
     assert_eq!(difference["call"]["name"], "Bash");
     assert!(difference["call"]["input"].as_str().unwrap().contains("hello.sh"), "{difference:#}");
     assert!(row["changed"].to_string().contains("the skill `hello`"), "{row:#}");
-    assert!(row["duration_ms"].as_u64().unwrap() < 20_000, "the run ends at once: {row:#}");
 
     let found = stage.finish(&mut with_agent(&stage, &["replay", "scenarios", "--on-drift", "continue"]));
     assert_eq!(found.status.code(), Some(7), "going on is never green: {}", found.stderr);
@@ -324,10 +322,8 @@ fn a_recorded_conversation_is_judged_again_without_running() {
     for number in 0..1000 {
         link(&tape, &many.join(format!("{number}.tape")));
     }
-    let began = Instant::now();
     let found = protocol(&["many"]);
     assert_eq!((found.status.code(), &data(&found)["passed"]), (Some(0), &json!(1000)));
-    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
 
     // What was edited or lost is not believed.
     let frames = fs::read_to_string(tape.join("frames.jsonl")).unwrap();

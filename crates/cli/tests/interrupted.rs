@@ -37,7 +37,8 @@ fn user() -> Stage {
 fn start(stage: &Stage, args: &[&str]) -> Child {
     let mut command = stage.command(args);
     command.env("TMPDIR", stage.path("tmp")).env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    let said = fs::File::create(stage.path("said")).unwrap();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap()
 }
 
 /// Ends it; its status, where it had one.
@@ -141,7 +142,8 @@ fn ended_at_random(args: &[&str], rounds: usize, span: Duration) {
         };
         // It may have been done, or not have begun.
         let done = matches!(status, Some(0 | 1 | 3 | 4) | None);
-        assert!(done || status == by_signal, "{when}: {status:?}");
+        let said = || fs::read_to_string(stage.path("said")).unwrap();
+        assert!(done || status == by_signal, "{when}: {status:?}: {}", said());
         // The keeper ends what belljar started, also when belljar itself was killed.
         assert_no_process(&stage, &when);
         if signal == "KILL" {

@@ -22,7 +22,7 @@ use std::time::Duration;
 use talks::Talk;
 
 /// Some runs of the agent one after the other, one of them until its time limit.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(300);
 
 /// How a check comes to its evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

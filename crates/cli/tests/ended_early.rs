@@ -1,14 +1,13 @@
 //! Runs that end before they can be judged are kept with what is known of them, and none of them is green.
 
 use crate::faults::{WAITS, begun, command, kill, with_agent, write_agent};
-use crate::stage::{DEADLINE, Stage};
-use belljar_testkit::require;
+use crate::stage::Stage;
+use belljar_testkit::{require, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::process::{Command, Stdio};
 
 /// The newest run, as `runs` lists it among those that failed.
 #[track_caller]
@@ -86,19 +85,15 @@ fn a_run_whose_workspace_cannot_be_kept_is_not_judged_and_says_so() {
     neither_is_green(&stage, "the run was not judged");
 }
 
-/// Waits until the newest run has this text in its log.
-fn await_event(stage: &Stage, child: &mut Child, text: &str) {
+/// Waits until the second run has this text in its log.
+fn await_event(stage: &Stage, text: &str) {
     let runs = stage.path("home/.local/state/belljar/runs");
-    let began = Instant::now();
     let has = || {
         let all = fs::read_dir(&runs).into_iter().flatten().flatten();
         let logs = all.filter_map(|run| fs::read_to_string(run.path().join("events.jsonl")).ok());
-        logs.filter(|log| log.contains(text)).count() > 1
+        (logs.filter(|log| log.contains(text)).count() > 1).then_some(())
     };
-    while !has() {
-        assert!(began.elapsed() < DEADLINE && child.try_wait().unwrap().is_none(), "no {text}");
-        std::thread::yield_now();
-    }
+    wait::for_files(&runs, has).unwrap();
 }
 
 #[test]
@@ -110,7 +105,7 @@ fn an_interrupted_replay_is_kept_as_interrupted() {
     write_agent(&stage, "greet(); take(); heard(); signal.pause()");
     let mut replay = command(&stage, &["replay", "a.tape"]);
     let mut child = replay.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    await_event(&stage, &mut child, "conversation_began");
+    await_event(&stage, "conversation_began");
     kill(&child, "-INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let row = newest(&stage);

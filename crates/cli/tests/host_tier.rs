@@ -5,7 +5,7 @@ use crate::cmd::{agent_path, script};
 use crate::stage::Stage;
 use belljar_contract::{EgressLogState, EgressRow, Enforcement, read_egress_log};
 use belljar_testkit::process::Finished;
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -204,7 +204,7 @@ fn checks_that_rest_on_a_sandbox_are_unknown_or_waived() {
     let stage = user();
     let checks = "{egress_denied: evil.test}, {egress_allowed: good.test}, {transcript_no_host_path: true}, \
                   {no_delete_in_mounts: true}, {no_unexpected_files: []}, {transcript_contains: All done.}";
-    scenario(&stage, "a", &format!("[{checks}]"), "curl -sS -m 5 http://evil.test/; true");
+    scenario(&stage, "a", &format!("[{checks}]"), "curl -sS -m 100 http://evil.test/; true");
     let args = |name: &'static str| ["test", "--scripted", "--json", "--backend", "host", name];
     let (status, envelope) = run_json(&stage, &args("a.yaml"));
     assert_eq!(status, 3, "{envelope:#}");
@@ -213,7 +213,7 @@ fn checks_that_rest_on_a_sandbox_are_unknown_or_waived() {
     assert!(message.contains("needs a sandbox, and the run had none: programs can connect"), "{message}");
     let waiver = "{allow_without_isolation: [egress_denied, egress_allowed, transcript_no_host_path, \
                   no_delete_in_mounts, no_unexpected_files]}";
-    scenario(&stage, "b", &format!("[{checks}, {waiver}]"), "curl -sS -m 5 http://evil.test/; true");
+    scenario(&stage, "b", &format!("[{checks}, {waiver}]"), "curl -sS -m 100 http://evil.test/; true");
     let (status, envelope) = run_json(&stage, &args("b.yaml"));
     assert_eq!(status, 0, "{envelope:#}");
     assert_eq!(outcomes(&envelope), ["waived", "waived", "waived", "waived", "waived", "pass", "pass"]);
@@ -270,7 +270,7 @@ fn uploads_and_budgets_are_not_known_to_be_kept() {
 fn hosts_of_expect_denied_are_not_refused_for_certain() {
     require!(Agent, Curl);
     let stage = user();
-    scenario(&stage, "a", "[]\nexpect_denied: [evil.test]", "curl -sS -m 5 http://evil.test/; true");
+    scenario(&stage, "a", "[]\nexpect_denied: [evil.test]", "curl -sS -m 100 http://evil.test/; true");
     let (status, envelope) =
         run_json(&stage, &["test", "--scripted", "--json", "--backend", "host", "a.yaml"]);
     assert_eq!((status, outcomes(&envelope)), (3, vec!["unknown"]), "{envelope:#}");
@@ -281,7 +281,7 @@ fn a_waiver_does_nothing_in_a_sandbox() {
     require!(Agent, Bwrap, Curl);
     let stage = user();
     let checks = "[{egress_denied: evil.test}, {allow_without_isolation: [egress_denied]}]";
-    scenario(&stage, "a", checks, "curl -sS -m 5 http://evil.test/; true");
+    scenario(&stage, "a", checks, "curl -sS -m 100 http://evil.test/; true");
     scenario(&stage, "b", checks, "true");
     let (status, envelope) = run_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
     assert_eq!((status, outcomes(&envelope)), (0, vec!["pass", "pass"]), "{envelope:#}");
@@ -329,7 +329,7 @@ fn a_file_cannot_choose_it_without_agreement() {
 fn decisions_on_egress_are_logged_as_not_enforced() {
     require!(Agent, Curl);
     let stage = user();
-    scenario(&stage, "a", "[]", "curl -sS -m 5 http://evil.test/; true");
+    scenario(&stage, "a", "[]", "curl -sS -m 100 http://evil.test/; true");
     let (_, envelope) = run_json(&stage, &["test", "--scripted", "--json", "--backend", "host", "a.yaml"]);
     assert!(first(&envelope)["denied"][0].as_str().unwrap().ends_with("(not enforced)"), "{envelope:#}");
     let directory = directory(&envelope);
@@ -412,16 +412,17 @@ fn a_plan_shows_no_isolation_that_is_not_there() {
     }
 }
 
-/// The processes that work below a directory, or were started with a variable that names it.
-fn processes(below: &Path) -> Vec<String> {
+/// The agents that were started with a home below a directory.
+fn agents(below: &Path) -> Vec<u32> {
     let mark = below.to_str().unwrap();
-    let entries = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let holds = |process: &PathBuf| {
-        let environment = fs::read(process.join("environ")).unwrap_or_default();
-        String::from_utf8_lossy(&environment).contains(&format!("HOME={mark}"))
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let holds = |process: &u32| {
+        let text = |name: &str| fs::read(format!("/proc/{process}/{name}")).unwrap_or_default();
+        let environment = String::from_utf8_lossy(&text("environ")).into_owned();
+        environment.contains(&format!("HOME={mark}")) && text("comm").starts_with(b"claude")
     };
-    let name = |process: PathBuf| fs::read_to_string(process.join("comm")).unwrap_or_default();
-    entries.filter(holds).map(name).collect()
+    numbers.filter(holds).collect()
 }
 
 #[test]
@@ -437,10 +438,11 @@ fn an_interrupt_leaves_neither_the_agent_nor_its_files() {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // Returns once the agent's command has written.
     assert_eq!(fs::read_to_string(&ready).unwrap(), "ready\n");
-    assert!(!processes(&stage.path("runtime")).is_empty(), "it runs");
+    assert!(!agents(&stage.path("runtime")).is_empty(), "it runs");
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(is_empty(&stage.path("runtime/belljar/host")), "the stage is gone");
-    let left = processes(&stage.path("runtime"));
-    assert!(!left.iter().any(|name| name.starts_with("claude")), "{left:?}");
+    // The kernel takes a moment to end what was killed.
+    let gone = wait::for_end(|| agents(&stage.path("runtime")));
+    assert!(gone.is_ok(), "{:?}", agents(&stage.path("runtime")));
 }

@@ -5,7 +5,7 @@ use belljar_testkit::{process::run_within, require};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const AGENT: &str = "[agents.reviewer]\nhome = \"clean\"\n";
 
@@ -76,7 +76,6 @@ fn huge_files_are_quick_and_bounded() {
     ];
     for (name, text, expected) in texts {
         let stage = Stage::with(&text);
-        let began = Instant::now();
         // The bound is on address space, which an optimised build hardly needs a tenth of.
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -v 1500000; exec \"$0\" check", env!("CARGO_BIN_EXE_belljar")]);
@@ -85,7 +84,6 @@ fn huge_files_are_quick_and_bounded() {
         assert_eq!(finished.status.code(), Some(2), "{name}: {}", finished.stderr);
         assert!(finished.stderr.contains(expected), "{name}: {}", finished.stderr);
         assert!(finished.stderr.len() < 100_000, "{name}: {} bytes", finished.stderr.len());
-        assert!(began.elapsed() < Duration::from_secs(30), "{name}: {:?}", began.elapsed());
     }
 }
 

@@ -4,7 +4,7 @@
 //! below it. Moments are drawn from a seed, so that a failure can be repeated.
 
 use crate::stage::Stage;
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,8 @@ fn user() -> Stage {
 fn start(stage: &Stage, args: &[&str]) -> Child {
     let mut command = stage.command(args);
     command.env("TMPDIR", stage.path("tmp")).env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    let said = fs::File::create(stage.path("said")).unwrap();
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap()
 }
 
 /// Ends it; its status, where it had one.
@@ -48,10 +49,10 @@ fn end(child: &mut Child, signal: &str) -> Option<i32> {
 }
 
 /// The processes that hold something of the stage. Those of an engine's own are not belljar's to end.
-fn processes(stage: &Stage) -> Vec<String> {
+fn processes(stage: &Stage) -> Vec<u32> {
     let mark = stage.path("");
-    let holds = |process: &Path| {
-        let mark = mark.to_str().unwrap();
+    let holds = |process: &u32| {
+        let (mark, process) = (mark.to_str().unwrap(), Path::new("/proc").join(process.to_string()));
         let text = |name: &str| {
             String::from_utf8_lossy(&fs::read(process.join(name)).unwrap_or_default()).into_owned()
         };
@@ -60,30 +61,20 @@ fn processes(stage: &Stage) -> Vec<String> {
             || text("cmdline").contains(mark)
             || ["exe", "cwd"].iter().any(|name| link(name).starts_with(mark))
     };
-    let all = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-    let found = all.filter(|process| process.join("stat").exists() && holds(process));
-    let shown = |process: PathBuf| {
-        let line = fs::read(process.join("cmdline")).unwrap_or_default();
-        format!("{}: {}", process.display(), String::from_utf8_lossy(&line).replace('\0', " "))
-    };
-    found.map(shown).collect()
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(holds).collect()
 }
 
-/// Whether all processes of the stage end by themselves.
-fn settles(stage: &Stage) -> bool {
-    let until = Instant::now() + Duration::from_secs(10);
-    while !processes(stage).is_empty() {
-        if Instant::now() > until {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    true
-}
-
+/// All processes of the stage end by themselves.
 #[track_caller]
 pub fn assert_no_process(stage: &Stage, when: &str) {
-    assert!(settles(stage), "{when}: {:#?}", processes(stage));
+    let ended = wait::for_end(|| processes(stage));
+    let shown = |process: u32| {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        format!("{process}: {}", String::from_utf8_lossy(&line).replace('\0', " "))
+    };
+    let left = || processes(stage).into_iter().map(shown).collect::<Vec<_>>();
+    assert!(ended.is_ok(), "{when}: {:#?}", left());
 }
 
 /// Names of belljar's outside the stage that were not there before and whose maker has ended.
@@ -151,7 +142,8 @@ fn ended_at_random(args: &[&str], rounds: usize, span: Duration) {
         };
         // It may have been done, or not have begun.
         let done = matches!(status, Some(0 | 1 | 3 | 4) | None);
-        assert!(done || status == by_signal, "{when}: {status:?}");
+        let said = || fs::read_to_string(stage.path("said")).unwrap();
+        assert!(done || status == by_signal, "{when}: {status:?}: {}", said());
         // The keeper ends what belljar started, also when belljar itself was killed.
         assert_no_process(&stage, &when);
         if signal == "KILL" {

@@ -2,6 +2,7 @@
 
 use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::snapshot::Redactor;
+use belljar_testkit::wait;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,8 +11,8 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Every run takes milliseconds; a hang is a finding.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+/// Every run takes milliseconds on an idle machine; a hang is a finding.
+pub const DEADLINE: Duration = wait::DEADLINE;
 
 /// A project, a home, a configuration; gone afterwards.
 pub struct Stage {

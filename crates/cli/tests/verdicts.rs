@@ -65,7 +65,9 @@ fn what_a_time_limit_cut_off_shows_no_absence() {
     let stage = Stage::new();
     stage.write("project/data/in.txt", "in\n");
     stage.write("project/session.yaml", "folders: [{from: data}]\n");
-    let keys = "session: session.yaml\ntimeout_ms: 5000\nassert:\n\
+    // The limit leaves the agent time to begin on a busy machine, and the command waits for longer than any limit.
+    let keys = "session: session.yaml\ntimeout_ms: 30000\nassert:\n\
+        \x20 - tool_called: Bash\n\
         \x20 - tool_not_called: Write\n\
         \x20 - tool_calls_max: 3\n\
         \x20 - transcript_not_contains: never\n\
@@ -83,16 +85,20 @@ fn what_a_time_limit_cut_off_shows_no_absence() {
         \x20 - egress_denied: evil.example\n";
     scenario(&stage, "a", keys, &commands(&["sleep 300"]));
     let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
-    assert_all(&envelope, "unknown");
-    assert_eq!((status, &first(&envelope)["conclusion"]), (6, &json!("budget_reached")), "{envelope:#}");
-    assert_eq!(first(&envelope)["limits_reached"], json!([{"limit": "time", "value": "5s"}]), "{envelope:#}");
-    let message = first(&envelope)["checks"][0]["message"].as_str().unwrap();
-    assert!(message.contains("time limit"), "{message}");
     // What was seen was seen.
-    let seen = "timeout_ms: 5000\nassert: [{tool_called: Bash}]\n";
-    scenario(&stage, "b", seen, &commands(&["sleep 300"]));
-    let (_, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "b.yaml"]);
-    assert_all(&envelope, "pass");
+    let outcomes = outcomes(&envelope);
+    assert_eq!(outcomes[0].1, "pass", "{envelope:#}");
+    for (check, found) in &outcomes[1..] {
+        assert_eq!(found, "unknown", "{check}: {envelope:#}");
+    }
+    assert_eq!((status, &first(&envelope)["conclusion"]), (6, &json!("budget_reached")), "{envelope:#}");
+    assert_eq!(
+        first(&envelope)["limits_reached"],
+        json!([{"limit": "time", "value": "30s"}]),
+        "{envelope:#}"
+    );
+    let message = first(&envelope)["checks"][1]["message"].as_str().unwrap();
+    assert!(message.contains("time limit"), "{message}");
 }
 
 #[test]

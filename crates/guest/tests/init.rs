@@ -15,7 +15,7 @@ use belljar_contract::{
     GuestReport, GuestResource, GuestSpec, GuestStep, OsText,
 };
 use belljar_sys::message::Bounds;
-use support::{Jail, User, mark, require, shell, spec, text, users, wait_for_processes};
+use support::{Jail, User, await_begin, await_end, mark, require, shell, spec, text, users};
 
 #[test]
 fn the_status_of_the_command_is_passed_on() {
@@ -122,16 +122,15 @@ print(oct(os.stat('/tmp/agent.sock').st_mode & 0o777))
 }
 
 #[test]
-fn everything_ends_within_a_second_of_the_supervisor() {
+fn everything_ends_with_the_supervisor() {
     require!(Bwrap);
     for user in users() {
         let mark = mark(*user as u32);
         let mut jail = Jail::launch(*user);
         jail.start(&shell(&format!("trap '' TERM HUP; setsid sleep {mark} & sleep {mark}")));
-        wait_for_processes(&mark, true, Duration::from_secs(10)).unwrap();
+        await_begin(&mark);
         jail.control = None;
-        let took = wait_for_processes(&mark, false, Duration::from_secs(1));
-        assert!(took.is_ok(), "{user:?}: {took:?}");
+        await_end(&mark);
     }
 }
 
@@ -146,7 +145,7 @@ fn orphans_do_not_outlive_the_command() {
         );
         let outcome = Jail::run(*user, &shell(&script));
         assert_eq!(outcome.status, Some(3), "{user:?}");
-        wait_for_processes(&mark, false, Duration::from_millis(200)).unwrap();
+        await_end(&mark);
     }
 }
 
@@ -162,7 +161,7 @@ fn a_process_that_ignores_sigterm_is_killed_after_the_grace_time() {
     let outcome = Jail::run(User::Own, &shell(&script));
     assert_eq!(outcome.status, Some(5));
     assert!(begin.elapsed() >= Duration::from_millis(300), "the grace time was not given");
-    wait_for_processes(&mark, false, Duration::from_millis(200)).unwrap();
+    await_end(&mark);
 }
 
 #[test]
@@ -268,7 +267,7 @@ fn supervisor_to_be_killed() {
 }
 
 #[test]
-fn everything_ends_within_a_second_of_sigkill_to_the_supervisor() {
+fn everything_ends_with_sigkill_to_the_supervisor() {
     require!(Bwrap);
     let mark = mark(30);
     let mut supervisor = std::process::Command::new(std::env::current_exe().unwrap())
@@ -277,11 +276,10 @@ fn everything_ends_within_a_second_of_sigkill_to_the_supervisor() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    wait_for_processes(&mark, true, Duration::from_secs(10)).unwrap();
+    await_begin(&mark);
     supervisor.kill().unwrap();
     supervisor.wait().unwrap();
-    let took = wait_for_processes(&mark, false, Duration::from_secs(1));
-    assert!(took.is_ok(), "{took:?}");
+    await_end(&mark);
 }
 
 /// A supervisor that has nothing to prepare saves a round trip.

@@ -8,3 +8,4 @@ pub mod process;
 pub mod require;
 pub mod schema;
 pub mod snapshot;
+pub mod wait;

@@ -2,11 +2,10 @@
 
 use super::{commands, digest_in, refused, state, suite, typed};
 use crate::cmd::record::with_agent;
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use serde_json::Value;
 use std::fs;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 /// Two scenarios with a session each.
 fn two() -> crate::stage::Stage {
@@ -53,16 +52,18 @@ fn workers_are_held_to_what_was_shown_at_the_question() {
 fn what_changed_after_the_agreement_is_refused_by_the_worker() {
     require!(Agent, Bwrap);
     let stage = two();
-    commands(&stage, "sleep 5");
+    // The first goes on when the session of the second has changed.
+    commands(&stage, "mkfifo go; read -r go < go; rm go");
     let args = ["test", "--scripted", "--json", "--yes", "--jobs", "1", "tests/a.yaml", "tests/b.yaml"];
     let mut command = with_agent(&stage, &args);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let began = Instant::now();
-    while state(&stage, "staging").is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(40), "the first never began");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let pipe = || {
+        let mut pipes = state(&stage, "staging").into_iter().map(|one| one.join("workspace/go"));
+        pipes.find(|pipe| pipe.exists())
+    };
+    let pipe = wait::for_files(&stage.path("home"), pipe).unwrap();
     stage.write("project/tests/other.yaml", "uploads: [~/.ssh/id_ed25519]\n");
+    fs::write(pipe, "go\n").unwrap();
     let found = child.wait_with_output().unwrap();
     let envelope: Value = serde_json::from_slice(&found.stdout).unwrap();
     let results = &envelope["data"]["results"];

@@ -3,9 +3,9 @@ mod leaving;
 mod limits;
 mod sources;
 
-use crate::stage::Stage;
+use crate::stage::{DEADLINE, Stage};
 use belljar_testkit::process::{Finished, run_within};
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +13,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 fn exec(stage: &Stage, args: &[&str]) -> Finished {
     stage.run(&[&["exec", "--yes", "--"], args].concat())
@@ -149,34 +148,38 @@ fn closed_streams_and_many_descriptors() {
 fn what_is_left_running_is_ended_with_the_command() {
     require!(Bwrap);
     let stage = Stage::new();
-    let began = Instant::now();
+    let (one, other) = (number(1), number(2));
     let found = sh(
         &stage,
-        "trap '' TERM; (trap '' TERM; setsid nohup sleep 98761 >/dev/null 2>&1 &) ; sleep 98762 & echo begun",
+        &format!(
+            "trap '' TERM; (trap '' TERM; setsid nohup sleep {one} >/dev/null 2>&1 &) ; sleep {other} & echo begun"
+        ),
     );
     assert_prints(&found, "begun\n");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    assert_eq!(survivors("9876"), Vec::<String>::new());
+    [one, other].iter().for_each(|number| assert_gone(number));
 }
 
-/// Command lines on this machine that hold a text.
-fn survivors(text: &str) -> Vec<String> {
-    let own = std::process::id().to_string();
-    let mut out = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap() {
-        let path = entry.unwrap().path();
-        if path.file_name().is_some_and(|name| name.to_string_lossy() == own) {
-            continue;
-        }
-        let mut line = Vec::new();
-        if fs::File::open(path.join("cmdline")).is_ok_and(|mut file| file.read_to_end(&mut line).is_ok()) {
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            if line.starts_with("sleep ") && line.contains(text) {
-                out.push(line);
-            }
-        }
-    }
-    out
+/// A time to sleep that no other process of this machine sleeps.
+fn number(of: u32) -> String {
+    format!("97{of}{}", std::process::id())
+}
+
+/// The processes of this machine whose last argument is this one.
+fn survivors(last: &str) -> Vec<u32> {
+    let has = |process: &u32| {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        line.strip_suffix(b"\0")
+            .is_some_and(|line| line.rsplit(|byte| *byte == 0).next() == Some(last.as_bytes()))
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(has).collect()
+}
+
+/// The kernel takes a moment to end a namespace.
+#[track_caller]
+fn assert_gone(last: &str) {
+    let gone = wait::for_end(|| survivors(last));
+    assert!(gone.is_ok(), "left behind: {:?}", survivors(last));
 }
 
 /// Ended with the test, also with one that fails.
@@ -192,37 +195,29 @@ impl Drop for Ended {
 /// Starts a command that says when it runs, then sends belljar a signal and waits for everything to be gone.
 fn ended_by(signal: &str) -> Option<i32> {
     let stage = Stage::new();
-    // A number that no other process on this machine sleeps for.
-    let number = &format!("97{}{}", std::process::id(), signal.len());
-    let script = format!(
-        "trap '' TERM HUP; sleep {number} & (setsid sleep {number} &); echo begun; sleep {number}; sleep {number}"
-    );
+    let mark = &format!("{signal}-{}", std::process::id());
+    // Each says that it runs, and reads what nobody writes.
+    let waits = format!("sh -c 'echo begun; read -r line <&3; read -r line <&3' {mark}");
+    let script = format!("exec 3<&0; trap '' TERM HUP; {waits} & (setsid {waits} &); {waits}; {waits}");
     let mut child = Ended(
         stage
             .command(&["exec", "--", "sh", "-c", &script])
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap(),
     );
     let child = &mut child.0;
-    let mut begun = [0; 6];
+    let _input = child.stdin.take();
+    let mut begun = [0; 18];
     child.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
-    assert_eq!(&begun, b"begun\n");
-    let began = Instant::now();
-    while survivors(number).is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(10), "the processes can be seen while they run");
-        std::thread::yield_now();
-    }
-    let began = Instant::now();
+    assert_eq!(&begun, b"begun\nbegun\nbegun\n");
+    assert_eq!(survivors(mark).len(), 3, "the processes can be seen while they run");
     let pid = child.id().to_string();
     assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
     let status = child.wait().unwrap();
-    while !survivors(number).is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(4), "left behind: {:?}", survivors(number));
-        std::thread::yield_now();
-    }
+    assert_gone(mark);
     status.code()
 }
 
@@ -267,10 +262,11 @@ fn sigint_reaches_the_command_which_may_go_on() {
 fn a_time_limit_ends_what_ignores_it() {
     require!(Bwrap);
     let stage = Stage::with("[agents.a]\nlimits = { time = \"1s\" }\n");
-    let found = sh(&stage, "trap '' TERM; while :; do sleep 97541; done");
+    let number = number(3);
+    let found = sh(&stage, &format!("trap '' TERM; while :; do sleep {number}; done"));
     assert!(found.stderr.contains("the time limit of 1s was reached"), "{}", found.stderr);
     assert!(matches!(found.status.code(), Some(137 | 143)), "{:?}", found.status);
-    assert_eq!(survivors("97541"), Vec::<String>::new());
+    assert_gone(&number);
 }
 
 /// The limit of the command line wins in both directions, and needs no new agreement.
@@ -279,10 +275,11 @@ fn a_time_limit_of_the_command_line_overrides_the_manifest() {
     require!(Bwrap);
     let stage = Stage::with("[agents.a]\nlimits = { time = \"1h\" }\n");
     assert_eq!(stage.run(&["trust", "--yes"]).status.code(), Some(0));
-    let found = stage.run(&["exec", "--timeout", "1s", "--", "sleep", "97542"]);
+    let number = number(4);
+    let found = stage.run(&["exec", "--timeout", "1s", "--", "sleep", &number]);
     assert!(found.stderr.contains("the time limit of 1s was reached"), "{}", found.stderr);
     assert!(matches!(found.status.code(), Some(137 | 143)), "{:?}", found.status);
-    assert_eq!(survivors("97542"), Vec::<String>::new());
+    assert_gone(&number);
     stage.write("project/belljar.toml", "[agents.a]\nlimits = { time = \"1s\" }\n");
     let found = stage.run(&["exec", "--yes", "--timeout", "1h", "--", "sleep", "2"]);
     assert_eq!(found.status.code(), Some(0), "{found:?}");
@@ -397,7 +394,7 @@ fn a_project_on_a_read_only_file_system() {
     let script = "mount -t tmpfs -o ro none \"$1\" && cd \"$1\" && \"$0\" exec -- sh -c 'echo in; touch x 2>/dev/null || echo closed'";
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_belljar")]).arg(&project);
-    let found = run_within(command.env_clear().envs(stage.environment()), Duration::from_secs(20)).unwrap();
+    let found = run_within(command.env_clear().envs(stage.environment()), DEADLINE).unwrap();
     assert_prints(&found, "in\nclosed\n");
 }
 
@@ -411,7 +408,7 @@ fn git_works_in_repositories_worktrees_and_submodules() {
             .args(["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "protocol.file.allow=always"])
             .args(args);
         command.current_dir(directory).env("HOME", stage.path("home")).env("GIT_CONFIG_NOSYSTEM", "1");
-        let done = run_within(&mut command, Duration::from_secs(20)).unwrap();
+        let done = run_within(&mut command, DEADLINE).unwrap();
         assert!(done.status.success(), "git {args:?}: {}", done.stderr);
     };
     let inside = |directory: &Path| {
@@ -537,7 +534,7 @@ fn the_memory_of_the_supervisor_is_closed_to_its_own_user() {
             command.arg("-c").arg(format!(
                 "if [ -d /proc/{pid}/{file} ]; then ls /proc/{pid}/{file}; else cat /proc/{pid}/{file}; fi"
             ));
-            run_within(&mut command, Duration::from_secs(20)).unwrap()
+            run_within(&mut command, DEADLINE).unwrap()
         };
         let (closed, open) = (read(supervisor.id()), read(other.id()));
         assert!(
@@ -552,7 +549,7 @@ fn the_memory_of_the_supervisor_is_closed_to_its_own_user() {
     let memory = |pid: u32| {
         let mut command = as_ordinary_user("head");
         command.args(["-c1", &format!("/proc/{pid}/mem")]);
-        run_within(&mut command, Duration::from_secs(20)).unwrap().stderr
+        run_within(&mut command, DEADLINE).unwrap().stderr
     };
     assert!(memory(supervisor.id()).contains("Permission denied"), "{}", memory(supervisor.id()));
     assert!(memory(other.id()).contains("Input/output error"), "{}", memory(other.id()));
@@ -624,7 +621,7 @@ fn what_the_host_would_execute_is_guarded_wherever_it_lies() {
         let mut command = Command::new("git");
         command.args(["-c", "user.name=t", "-c", "user.email=t@example.org"]).args(args);
         let command = command.current_dir(directory).env("HOME", stage.path("home"));
-        assert!(run_within(command, Duration::from_secs(20)).unwrap().status.success(), "git {args:?}");
+        assert!(run_within(command, DEADLINE).unwrap().status.success(), "git {args:?}");
     };
     let project = stage.path("project");
     let nested = project.join("vendor/deep/er");

@@ -16,7 +16,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
 
 fn replay(stage: &Stage, more: &[&str]) -> (Option<i32>, Value) {
     let args = [&["replay", "--json", "scenarios/hello.tape"][..], more].concat();
@@ -173,7 +172,6 @@ fn a_changed_script_is_shown_and_a_restored_one_passes() {
     assert_eq!(difference["call"]["name"], "Bash");
     assert!(difference["call"]["input"].as_str().unwrap().contains("hello.sh"), "{difference:#}");
     assert!(row["changed"].to_string().contains("the skill `hello`"), "{row:#}");
-    assert!(row["duration_ms"].as_u64().unwrap() < 20_000, "the run ends at once: {row:#}");
 
     let found = stage.finish(&mut with_agent(&stage, &["replay", "scenarios", "--on-drift", "continue"]));
     assert_eq!(found.status.code(), Some(7), "going on is never green: {}", found.stderr);
@@ -190,15 +188,13 @@ fn a_changed_script_is_shown_and_a_restored_one_passes() {
 fn what_a_script_does_otherwise_now_is_judged_again() {
     require!(Agent, Bwrap);
     let stage = scenario(&plain());
-    let script = |host: &str, file: &str, wait: u32| {
-        let text = format!(
-            "curl -s https://{host}\necho x > outputs/{file}\nsleep {wait}\necho hello from the script\n"
-        );
+    let script = |host: &str, file: &str| {
+        let text = format!("curl -s https://{host}\necho x > outputs/{file}\necho hello from the script\n");
         stage.write("project/skills/hello/scripts/hello.sh", text);
     };
     let checks = "  - egress_denied: one.test\n  - file_exists: outputs/made.txt\n";
-    stage.write("project/scenarios/hello.yaml", format!("timeout_ms: 20000\n{SCENARIO}{checks}"));
-    script("one.test", "made.txt", 0);
+    stage.write("project/scenarios/hello.yaml", format!("{SCENARIO}{checks}"));
+    script("one.test", "made.txt");
     recorded(&stage);
     faithful(&replay(&stage, &[]), 2);
     let failed = |row: &Value| -> Vec<String> {
@@ -209,16 +205,12 @@ fn what_a_script_does_otherwise_now_is_judged_again() {
     for (host, file, check) in
         [("two.test", "made.txt", "egress_denied"), ("one.test", "other.txt", "file_exists")]
     {
-        script(host, file, 0);
+        script(host, file);
         let (status, row) = replay(&stage, &[]);
         assert_eq!((status, &row["replay"]["exact"]), (Some(1), &json!(2)), "{row:#}");
         let failed = failed(&row);
         assert!(failed.len() == 1 && failed[0].contains(check), "{failed:?}");
     }
-    script("one.test", "made.txt", 600);
-    let (status, row) = replay(&stage, &[]);
-    assert_eq!((status, &row["replay"]["unconsumed"][0]["exchange"]), (Some(6), &json!(1)), "{row:#}");
-    assert!(row["signals"].to_string().contains("the run did not end in time"), "{row:#}");
 }
 
 #[test]
@@ -330,10 +322,8 @@ fn a_recorded_conversation_is_judged_again_without_running() {
     for number in 0..1000 {
         link(&tape, &many.join(format!("{number}.tape")));
     }
-    let began = Instant::now();
     let found = protocol(&["many"]);
     assert_eq!((found.status.code(), &data(&found)["passed"]), (Some(0), &json!(1000)));
-    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
 
     // What was edited or lost is not believed.
     let frames = fs::read_to_string(tape.join("frames.jsonl")).unwrap();

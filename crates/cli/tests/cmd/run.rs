@@ -1,4 +1,5 @@
 use crate::stage::Stage;
+use belljar_testkit::wait::{self, DEADLINE};
 use belljar_testkit::{agent, require};
 use std::fs;
 use std::process::Command;
@@ -109,7 +110,7 @@ impl Screen {
             if text.contains(part) {
                 return text;
             }
-            assert!(began.elapsed() < Duration::from_secs(40), "{part:?} never came:\n{text}");
+            assert!(began.elapsed() < DEADLINE, "{part:?} never came:\n{text}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -450,11 +451,8 @@ fn one_conversation_has_one_run_at_a_time_and_goes_on_afterwards() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    let began = Instant::now();
-    while !stage.path("project/made.txt").exists() {
-        assert!(began.elapsed() < Duration::from_secs(30), "the first run is under way");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let made = stage.path("project/made.txt");
+    wait::for_files(&stage.path("project"), || made.exists().then_some(())).unwrap();
     let second = |arguments: &[&str]| {
         let args = [&["run", "--script", "next.json", "--"], arguments].concat();
         stage.finish(stage.command(&args).env("PATH", &path))
@@ -487,11 +485,7 @@ fn a_name_that_is_taken_is_refused() {
     };
     let mut first = run("slow.json").spawn().unwrap();
     let runs = stage.path("home/.local/state/belljar/runs");
-    let began = Instant::now();
-    while !runs.exists() {
-        assert!(began.elapsed() < Duration::from_secs(30), "the first run is under way");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait::for_files(&stage.path("home"), || runs.exists().then_some(())).unwrap();
     let second = stage.finish(&mut run("script.json"));
     assert_eq!(second.status.code(), Some(125));
     assert!(second.stderr.contains("`mine` is taken"), "{}", second.stderr);
@@ -556,7 +550,7 @@ fn at_a_terminal_one_question_is_asked_and_secrets_are_typed_unseen() {
     assert!(text.contains("value-hunter2") && !text.contains("password: hunter2"), "{text}");
     let began = Instant::now();
     while !screen.text().trim_end().ends_with("The password:") {
-        assert!(began.elapsed() < Duration::from_secs(30), "{}", screen.text());
+        assert!(began.elapsed() < DEADLINE, "{}", screen.text());
         std::thread::sleep(Duration::from_millis(50));
     }
     screen.keys(&["-l", "other"]);

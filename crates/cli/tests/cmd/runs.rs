@@ -4,7 +4,6 @@ use belljar_testkit::require;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 const RUNS: &str = "home/.local/state/belljar/runs";
 
@@ -306,9 +305,7 @@ fn a_run_is_named_by_the_beginning_of_its_id() {
     assert!(last["data"]["directory"].as_str().unwrap().contains("000003-copy-"), "{last:#}");
 }
 
-/// Generous, because tests share the machine.
-const SECONDS: u64 = 10;
-
+/// Within the deadline of a stage.
 #[test]
 fn a_thousand_runs_are_listed_at_once() {
     require!(Agent, Bwrap);
@@ -320,12 +317,9 @@ fn a_thousand_runs_are_listed_at_once() {
         let copied = stage.path(RUNS).join(format!("20990101-00{minute:02}{second:02}-a-{id}"));
         copy(&directory, &copied);
     }
-    let began = Instant::now();
     let found = rows(&stage, &[]);
-    let took = began.elapsed();
     assert_eq!(found.len(), 1001);
     assert!(found.iter().all(|row| row["state"] == "judged"), "{:#}", found[0]);
-    assert!(took.as_secs() < SECONDS, "{took:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::programs::asking;
 use crate::faults::command;
 use crate::stage::Stage;
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -120,10 +120,9 @@ fn a_list_is_followed_before_its_run_begins() {
     let mut child = stage.command(&["gates", "later", "--follow"]).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap());
     let mut follower = Follower { child, lines };
-    while !stage.path("project/later").is_dir() {
-        assert!(follower.child.try_wait().unwrap().is_none(), "it waits");
-        std::thread::yield_now();
-    }
+    let later = stage.path("project/later");
+    wait::for_files(&stage.path("project"), || later.is_dir().then_some(())).unwrap();
+    assert!(follower.child.try_wait().unwrap().is_none(), "it waits");
     let asked = json!({"type": "decision_request", "id": "r-1", "kind": "permission", "tool": "Bash"});
     stage.write("project/later/req-1.json", asked.to_string());
     assert_eq!(follower.next()["seq"], 1);

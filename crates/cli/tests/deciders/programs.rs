@@ -2,11 +2,10 @@
 
 use crate::faults::{command, says, with_agent};
 use crate::stage::Stage;
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 /// An agent that asks whether a tool may run, and says the answer.
@@ -38,12 +37,12 @@ fn start(stage: &Stage, decider: &str) -> (Child, BufReader<ChildStderr>) {
 }
 
 /// The processes that a decider names on standard error.
-fn processes(lines: &mut BufReader<ChildStderr>) -> Vec<String> {
+fn processes(lines: &mut BufReader<ChildStderr>) -> Vec<u32> {
     loop {
         let mut line = String::new();
         assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the decider was not started");
         if let Some(list) = line.strip_prefix("processes ") {
-            return list.split_whitespace().map(str::to_owned).collect();
+            return list.split_whitespace().map(|number| number.parse().unwrap()).collect();
         }
     }
 }
@@ -52,16 +51,18 @@ fn signal(child: &Child, signal: &str) {
     assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
 }
 
+/// The kernel takes a moment to end what was killed.
 #[track_caller]
-fn assert_gone(processes: &[String]) {
+fn assert_gone(processes: &[u32]) {
     assert_eq!(processes.len(), 3, "{processes:?}");
     // One whose parent has ended too waits to be reaped by the system.
-    let runs = |pid: &&String| {
-        let stat = fs::read_to_string(Path::new("/proc").join(pid.as_str()).join("stat")).unwrap_or_default();
+    let runs = |process: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
     };
-    let left: Vec<&String> = processes.iter().filter(runs).collect();
-    assert!(left.is_empty(), "{left:?} of {processes:?}");
+    let left = || processes.iter().copied().filter(runs).collect::<Vec<_>>();
+    let gone = wait::for_end(left);
+    assert!(gone.is_ok(), "{:?} of {processes:?}", left());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::repository;
 use crate::stage::Stage;
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use std::fs;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -112,16 +112,16 @@ fn questions(seen: &str) -> usize {
 
 /// Waits for something that a command inside does.
 #[track_caller]
-fn until(what: impl Fn() -> bool) {
-    let end = Instant::now() + DEADLINE;
-    while !what() {
-        assert!(Instant::now() < end, "it did not happen");
-        std::thread::yield_now();
-    }
+fn until(stage: &Stage, what: impl Fn() -> bool) {
+    wait::for_files(&stage.path("project"), || what().then_some(())).unwrap();
 }
 
-/// A line of shell that waits until the test has made a file.
-const GO: &str = "while ! [ -e go ]; do :; done;";
+/// A line of shell that waits until the test writes to the pipe.
+const GO: &str = "read -r go < go;";
+
+fn make_pipe(stage: &Stage) {
+    assert!(Command::new("mkfifo").arg(stage.path("project/go")).status().unwrap().success());
+}
 
 #[test]
 fn a_no_leaves_nothing_and_is_remembered() {
@@ -237,11 +237,12 @@ fn always_is_for_one_path_of_one_project_and_can_be_taken_back() {
 fn what_is_typed_before_is_for_the_command() {
     require!(Bwrap);
     let stage = Stage::new();
+    make_pipe(&stage);
     let script = format!("echo ready; {GO} echo x > .envrc; read -r line; echo \"got-$line\"");
     let mut person = Person::starts(&stage, &script);
     person.sees("ready");
     person.types("o");
-    stage.write("project/go", "");
+    stage.write("project/go", "go\n");
     person.sees("allow it?");
     // Typed on, as by somebody who does not look.
     person.types("o");
@@ -263,13 +264,14 @@ fn what_is_typed_before_is_for_the_command() {
 fn other_calls_go_on_and_a_caller_that_is_killed_leaves_nothing() {
     require!(Bwrap);
     let stage = Stage::new();
+    make_pipe(&stage);
     let script = format!(
         "sh -c 'echo x > .envrc' & asks=$!; {GO} echo y > meanwhile; mkdir d; mv d e; kill -9 $asks; wait; echo x > .mcp.json; echo ended"
     );
     let mut person = Person::starts(&stage, &script);
     person.sees("allow it?");
-    stage.write("project/go", "");
-    until(|| stage.path("project/e").is_dir());
+    stage.write("project/go", "go\n");
+    until(&stage, || stage.path("project/e").is_dir());
     // No call waits for the answer any more, and the next one is asked about.
     person.sees("no (it was not answered in time)");
     person.answers("create .mcp.json", "n");
@@ -293,7 +295,7 @@ fn a_flood_of_names_is_refused_after_a_while() {
         names.filter(|entry| entry.file_name().to_string_lossy().starts_with("refused-")).count()
     };
     person.sees("allow it?");
-    until(|| refused() >= 7);
+    until(&stage, || refused() >= 7);
     assert_eq!(refused(), 7);
     for _ in 0..8 {
         std::thread::sleep(QUIET);
@@ -313,14 +315,15 @@ fn a_flood_of_names_is_refused_after_a_while() {
 fn a_path_that_is_swapped_is_another_question() {
     require!(Bwrap);
     let stage = Stage::new();
+    make_pipe(&stage);
     let script = format!(
         "ln -s .envrc link; (echo x > link) & {GO} ln -sfn .mcp.json link; echo y > swapped; wait; echo ended"
     );
     let mut person = Person::starts(&stage, &script);
     person.sees("wants to create .envrc");
     person.sees("allow it?");
-    stage.write("project/go", "");
-    until(|| stage.path("project/swapped").exists());
+    stage.write("project/go", "go\n");
+    until(&stage, || stage.path("project/swapped").exists());
     std::thread::sleep(QUIET);
     person.types("o");
     person.answers("create .mcp.json", "n");
@@ -339,6 +342,7 @@ fn a_configuration_that_is_swapped_is_another_question() {
     let stage = repository();
     let config = || fs::read_to_string(stage.path("project/.git/config")).unwrap();
     let before = config();
+    make_pipe(&stage);
     let script = format!(
         "cp .git/config c; git config -f c core.pager less; (mv c .git/config) & {GO} \
          git config -f c core.pager evil; echo y > swapped; wait; git config core.pager cat; \
@@ -348,8 +352,8 @@ fn a_configuration_that_is_swapped_is_another_question() {
     person.sees("wants to write .git/config");
     person.sees("it changes `core.pager`");
     person.sees("allow it?");
-    stage.write("project/go", "");
-    until(|| stage.path("project/swapped").exists());
+    stage.write("project/go", "go\n");
+    until(&stage, || stage.path("project/swapped").exists());
     std::thread::sleep(QUIET);
     person.types("o");
     person.sees("it changes `core.pager`");
@@ -407,13 +411,14 @@ fn the_end_of_a_run_is_a_no() {
     assert!(seen.contains("no (it was not answered in time)"), "{seen}");
     assert_eq!(status.code(), Some(143), "{seen}");
     // The command ends while another process of it waits.
-    let mut person = Person::starts(&stage, "sh -c 'echo x > .envrc' & while ! [ -e go ]; do :; done");
+    make_pipe(&stage);
+    let mut person = Person::starts(&stage, &format!("sh -c 'echo x > .envrc' & {GO}"));
     person.sees("allow it?");
-    stage.write("project/go", "");
+    stage.write("project/go", "go\n");
     let (seen, status) = person.leaves();
     assert!(seen.contains("no (it was not answered in time)"), "{seen}");
     assert_eq!(status.code(), Some(0), "{seen}");
-    let stage = Stage::with("[agents.a.limits]\ntime = \"2s\"\n");
+    let stage = Stage::with("[agents.a.limits]\ntime = \"5s\"\n");
     let (seen, _) = Person::starts(&stage, "echo x > .envrc; echo never").leaves();
     assert!(seen.contains("no (it was not answered in time)"), "{seen}");
     assert!(!stage.path("project/.envrc").exists());

@@ -1,14 +1,14 @@
 //! The egress services fail during a run: nothing continues unchecked or unlogged.
 
 use super::{named, plain, serve};
-use crate::stage::{DEADLINE, Stage};
+use crate::stage::Stage;
 use belljar_contract::{EgressLogState, read_egress_log};
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use std::fs;
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 /// A server that counts.
 fn counting() -> (u16, Arc<AtomicUsize>) {
@@ -75,28 +75,21 @@ fn when_the_egress_services_fail_the_run_ends_and_nothing_leaves() {
     let stage = Stage::with(&manifest(port));
     // It does not end when it is asked to, and goes on trying for as long as it is let.
     let script = format!(
-        "trap '' TERM INT HUP; curl -sS -m 5 http://one.test:{port}/ && touch ready\n\
-         until [ -e broken ]; do sleep 0.01; done; n=0\n\
+        "trap '' TERM INT HUP; curl -sS -m 100 http://one.test:{port}/ && touch ready\n\
+         read -r broken < broken; n=0\n\
          while :; do curl -sS -m 1 http://one.test:{port}/ >> after; curl -sS -m 1 --noproxy '*' http://one.test:{port}/ >> after; n=$((n+1)); echo $n > tries; done"
     );
     let mut command = named(&stage, "one.test", "true", &["exec", "--yes", "--", "sh", "-c", &script]);
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let until = Instant::now() + DEADLINE;
-    while !stage.path("project/ready").exists() {
-        assert!(Instant::now() < until && child.try_wait().unwrap().is_none(), "it never began");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    assert!(Command::new("mkfifo").arg(stage.path("project/broken")).status().unwrap().success());
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let ready = stage.path("project/ready");
+    wait::for_files(&stage.path("project"), || ready.exists().then_some(())).unwrap();
     let thread = serving_thread(child.id()).unwrap();
     let broken = Command::new("python3").args(["-c", BREAK_A_WAIT, &thread.to_string()]).output().unwrap();
     assert!(broken.status.success(), "{}", String::from_utf8_lossy(&broken.stderr));
-    fs::write(stage.path("project/broken"), "").unwrap();
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > until {
-            child.kill().unwrap();
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    // Also opened for reading, so that nothing waits for a reader that has ended.
+    let mut pipe = fs::File::options().read(true).write(true).open(stage.path("project/broken")).unwrap();
+    pipe.write_all(b"go\n").unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{stderr}");

@@ -3,7 +3,7 @@
 use super::{log, named};
 use crate::stage::Stage;
 use belljar_testkit::process::{Finished, run_within};
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::DirBuilderExt;
@@ -50,12 +50,9 @@ impl Sshd {
         command.args(["-D", "-e", "-f"]).arg(stage.path(&format!("{name}.sshd")));
         let said = fs::File::create(stage.path(&format!("{name}.log"))).unwrap();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap();
-        let listening = || fs::read_to_string(stage.path(&format!("{name}.log"))).unwrap();
-        let until = std::time::Instant::now() + Duration::from_secs(20);
-        while !listening().contains("Server listening") {
-            assert!(std::time::Instant::now() < until, "{}", listening());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let said = || fs::read_to_string(stage.path(&format!("{name}.log"))).unwrap();
+        let listens = wait::for_files(&stage.path(""), || said().contains("Server listening").then_some(()));
+        assert!(listens.is_ok(), "{}", said());
         let public = fs::read_to_string(key.with_extension("key.pub")).unwrap();
         let key = public.split(' ').take(2).collect::<Vec<_>>().join(" ");
         Self { child, port, key: key.trim().to_owned() }
@@ -94,11 +91,8 @@ fn the_agent_with_the_key_does_not_outlive_belljar() {
     for end in ["killed", "by itself"] {
         let mut command = stage.command(&["exec", "--yes", "--", "sh", "-c", script]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        let until = std::time::Instant::now() + crate::stage::DEADLINE;
-        while !stage.path("project/ready").exists() {
-            assert!(std::time::Instant::now() < until && child.try_wait().unwrap().is_none());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let ready = stage.path("project/ready");
+        wait::for_files(&stage.path("project"), || ready.exists().then_some(())).unwrap();
         assert_eq!(agents(&stage).len(), 1, "the key is held");
         if end == "killed" {
             child.kill().unwrap();
@@ -106,11 +100,8 @@ fn the_agent_with_the_key_does_not_outlive_belljar() {
             drop(child.stdin.take());
         }
         child.wait().unwrap();
-        let until = std::time::Instant::now() + Duration::from_secs(5);
-        while !agents(&stage).is_empty() {
-            assert!(std::time::Instant::now() < until, "belljar ended ({end}), and its agent lives on");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let ended = wait::for_end(|| agents(&stage));
+        assert!(ended.is_ok(), "belljar ended ({end}), and its agent lives on");
         fs::remove_file(stage.path("project/ready")).unwrap();
     }
 }

@@ -9,13 +9,15 @@ use belljar_egress::proxy::{
     EgressMode, Intercept, ProxyConfig, ProxyLimits, ProxyRefusal, ProxySummary, Reach, serve,
 };
 use belljar_egress::resolve::{Resolve, Resolving};
+use belljar_testkit::wait::DEADLINE;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 pub const TOKEN: &str = "t0ken";
@@ -58,6 +60,7 @@ impl Resolve for Shared {
 #[derive(Clone, Default)]
 pub struct Disk {
     pub written: Arc<Mutex<Vec<u8>>>,
+    pub grew: Arc<Condvar>,
     pub full: Arc<Mutex<bool>>,
 }
 
@@ -67,6 +70,7 @@ impl Write for Disk {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.written.lock().unwrap().extend_from_slice(bytes);
+        self.grew.notify_all();
         Ok(bytes.len())
     }
 
@@ -240,16 +244,18 @@ impl Proxy {
         read_egress_log(&self.text(), None::<Digest>).rows
     }
 
-    /// Polls until the rows are as wanted. The log is written by another thread without a notification.
+    /// Waits until the rows that another thread writes are as wanted.
     pub fn wait_for_rows(&self, wanted: impl Fn(&[EgressRow]) -> bool) -> Vec<EgressRow> {
-        let began = std::time::Instant::now();
+        let until = Instant::now() + DEADLINE;
+        let mut written = self.disk.written.lock().unwrap();
         loop {
-            let rows = self.rows();
+            let rows = read_egress_log(&String::from_utf8_lossy(&written), None::<Digest>).rows;
             if wanted(&rows) {
                 return rows;
             }
-            assert!(began.elapsed().as_secs() < 20, "{rows:#?}");
-            std::thread::yield_now();
+            let left = until.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{rows:#?}");
+            written = self.disk.grew.wait_timeout(written, left).unwrap().0;
         }
     }
 }

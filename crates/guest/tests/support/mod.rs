@@ -14,6 +14,7 @@ use belljar_contract::{
 };
 use belljar_sys::message::{self, Bounds, MessageError};
 use belljar_sys::process::Prepare;
+use belljar_testkit::wait;
 
 pub use belljar_testkit::require;
 
@@ -238,28 +239,30 @@ fn guest_for_everyone() -> tempfile::TempDir {
 }
 
 /// The processes of this machine whose command line contains the mark.
-pub fn processes_with(mark: &str) -> Vec<String> {
+fn processes_with(mark: &str) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    lines
-        .map(|line| String::from_utf8_lossy(&line).replace('\0', " "))
-        .filter(|line| line.contains(mark))
-        .collect()
+    let has = |process: &u32| {
+        let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(mark)
+    };
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(has).collect()
 }
 
-/// Waits until there are as many as wanted (at least one, or none), at most this long.
-pub fn wait_for_processes(mark: &str, wanted: bool, within: Duration) -> Result<Duration, Vec<String>> {
-    let start = Instant::now();
-    loop {
-        let found = processes_with(mark);
-        if found.is_empty() != wanted {
-            return Ok(start.elapsed());
-        }
-        if start.elapsed() > within {
-            return Err(found);
-        }
+/// Waits until at least one process has the mark.
+#[track_caller]
+pub fn await_begin(mark: &str) {
+    let until = Instant::now() + wait::DEADLINE;
+    while processes_with(mark).is_empty() {
+        assert!(Instant::now() < until, "nothing began");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until no process has the mark. They would sleep for years.
+#[track_caller]
+pub fn await_end(mark: &str) {
+    let ended = wait::for_end(|| processes_with(mark));
+    assert!(ended.is_ok(), "left behind: {:?}", processes_with(mark));
 }
 
 /// A number of seconds that no other test sleeps, to find the sleeper by.

@@ -414,9 +414,8 @@ fn a_message_into_a_running_turn_is_absorbed(stage: &Stage) {
         Observation::MessageSent { message, .. } if message.as_str().ends_with("90") => {
             let fifo = fifo.clone();
             std::thread::spawn(move || {
-                while !fifo.exists() {
-                    std::thread::yield_now();
-                }
+                let made = || fifo.exists().then_some(());
+                belljar_testkit::wait::for_files(fifo.parent().unwrap(), made).unwrap();
                 fs::write(fifo, "go on\n").unwrap();
             });
             Vec::new()
@@ -639,15 +638,14 @@ fn the_first_use_of_a_skill_can_end_a_conversation() {
     .unwrap();
     let place =
         SkillPlace { name: "notes".into(), directories: vec!["/workspace/.claude/skills/notes".into()] };
-    // The second answer would come long after the end.
+    // The second answer would come long after the deadline of the conversation.
     let script = Script::new()
         .turn(Turn::tool_use("Skill", json!({"skill": "notes"})))
-        .turn(Turn { delay_ms: 60_000, ..Turn::text("never said") });
+        .turn(Turn { delay_ms: 600_000, ..Turn::text("never said") });
     let react = |seen: &Observation| match seen {
         Observation::SkillActivated { .. } => vec![Command::Interrupt, Command::EndInput],
         _ => Vec::new(),
     };
-    let began = std::time::Instant::now();
     let seen = stage.play(Play {
         name: "first_use",
         script,
@@ -657,7 +655,6 @@ fn the_first_use_of_a_skill_can_end_a_conversation() {
         decide: no_questions(),
         react: Box::new(react),
     });
-    assert!(began.elapsed().as_secs() < 50, "it was not waited for");
     assert_eq!(seen.count(|seen| matches!(seen, Observation::SkillActivated { way: SkillWay::Tool, .. })), 1);
     assert!(!seen.has(|seen| matches!(seen, Observation::Said { text, .. } if text == "never said")));
     assert!(

@@ -3,6 +3,7 @@
 use super::{Ended, exec, sh};
 use crate::stage::Stage;
 use belljar_testkit::require;
+use belljar_testkit::wait::DEADLINE;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ fn having(stage: &Stage, links: impl Fn(&Path) -> Vec<PathBuf>) -> Vec<PathBuf> 
 fn until(what: &str, true_at_last: impl Fn() -> bool) {
     let began = Instant::now();
     while !true_at_last() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+        assert!(began.elapsed() < DEADLINE, "{what}");
         std::thread::yield_now();
     }
 }

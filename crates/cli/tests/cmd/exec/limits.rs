@@ -2,10 +2,12 @@
 
 use super::{Ended, sh};
 use crate::stage::Stage;
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
+use std::fs;
 use std::io::Read;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 #[test]
 fn a_memory_hog_is_ended() {
@@ -76,11 +78,23 @@ fn a_limit_that_reaches_nobody_is_refused_though_every_write_worked() {
 }
 
 /// The control groups of this machine whose names begin so.
-fn groups_named(prefix: &str) -> usize {
+fn groups_named(prefix: &str) -> Vec<PathBuf> {
     let args = ["/sys/fs/cgroup", "-type", "d", "-name", &format!("{prefix}*")];
     // It complains about groups that end while it looks.
     let found = Command::new("find").args(args).stderr(Stdio::null()).output().unwrap();
-    String::from_utf8(found.stdout).unwrap().lines().count()
+    String::from_utf8(found.stdout).unwrap().lines().map(PathBuf::from).collect()
+}
+
+/// The processes in these control groups and those below them.
+fn members(groups: &[PathBuf]) -> Vec<u32> {
+    let mut out = Vec::new();
+    for group in groups {
+        let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        out.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()));
+        let below = fs::read_dir(group).into_iter().flatten().flatten().map(|entry| entry.path());
+        out.extend(members(&below.filter(|path| path.is_dir()).collect::<Vec<_>>()));
+    }
+    out
 }
 
 #[test]
@@ -97,11 +111,11 @@ fn gc_finds_the_control_group_that_a_killed_belljar_left() {
     child.0.kill().unwrap();
     child.0.wait().unwrap();
     // The sandbox ends with its maker, but not at once. Another sweep of this user may be quicker.
-    let exists = || groups_named(&name) > 0;
-    assert!(exists());
+    assert!(!groups_named(&name).is_empty());
     let began = Instant::now();
-    while exists() {
+    while !groups_named(&name).is_empty() {
+        wait::for_end(|| members(&groups_named(&name))).unwrap();
         listed(&[]);
-        assert!(began.elapsed() < Duration::from_secs(10), "an empty group is found and removed");
+        assert!(began.elapsed() < wait::DEADLINE, "an empty group is found and removed");
     }
 }

@@ -3,12 +3,11 @@
 use super::super::record::{bash, data, main_turn, scenario, script, with_agent};
 use super::{faithful, replay};
 use crate::stage::Stage;
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 /// No rule answers its question, and no rule allows its tool.
 const OPEN: &str = "name: hello
@@ -132,11 +131,8 @@ fn answers_in_a_directory_are_given_again() {
     );
     let run = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     for (gate, answer) in [("1", &["--choose", "Blue"][..]), ("2", &["--choose", "allow"])] {
-        let began = Instant::now();
-        while !stage.path(&format!("project/gates/req-{gate}.json")).exists() {
-            assert!(began.elapsed() < Duration::from_secs(60), "no question came");
-            std::thread::yield_now();
-        }
+        let asked = stage.path(&format!("project/gates/req-{gate}.json"));
+        wait::for_files(&stage.path("project"), || asked.exists().then_some(())).unwrap();
         let found = stage.run(&[&["answer", "gates", "--gate", gate], answer].concat());
         assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     }

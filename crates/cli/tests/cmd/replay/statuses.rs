@@ -4,13 +4,12 @@ use super::super::record::{plain, recorded, scenario};
 use super::replay;
 use crate::faults::{command, says, with_agent, write_agent};
 use crate::stage::Stage;
-use belljar_testkit::require;
+use belljar_testkit::{require, wait};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 pub const SCENARIO: &str = "prompt: go\nassert: [{transcript_contains: All done.}, {result: success}]\n";
 pub const WORDS: [&str; 2] = ["All done.", "I wait."];
@@ -55,6 +54,23 @@ fn an_agent_that_dies_without_a_drift_has_failed() {
     let (status, envelope) = replayed(&stage);
     assert_eq!(status, Some(7), "{envelope:#}");
     assert_eq!(envelope["data"]["results"][0]["conclusion"], "drifted", "{envelope:#}");
+}
+
+/// The small agent begins long before the limit, also on a busy machine.
+#[test]
+fn a_replay_that_does_not_end_in_time_names_what_was_not_asked_for() {
+    require!(Bwrap, Python);
+    let stage = with_agent(
+        "greet(); take(); text('I wait.'); text('All done.'); result(); idle()\nwhile heard() is not None: pass",
+    );
+    stage.write("project/a.yaml", format!("timeout_ms: 15000\n{SCENARIO}"));
+    let found = stage.finish(&mut command(&stage, &["record", "--scripted", "a.yaml"]));
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    write_agent(&stage, WAITS);
+    let (status, envelope) = replayed(&stage);
+    let row = &envelope["data"]["results"][0];
+    assert_eq!((status, &row["replay"]["unconsumed"][0]["exchange"]), (Some(6), &json!(1)), "{row:#}");
+    assert!(row["signals"].to_string().contains("the run did not end in time"), "{row:#}");
 }
 
 #[test]
@@ -102,12 +118,10 @@ pub fn all_begun(stage: &Stage, args: &[&str], runs: usize) -> Child {
     let mut run = command(stage, args);
     let run = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = run.process_group(0).spawn().unwrap();
-    let began = Instant::now();
-    let has_begun = |log: &String| log.contains("conversation_began");
-    while asked(stage).iter().filter(|log| has_begun(log)).count() < runs {
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", asked(stage));
-        std::thread::yield_now();
-    }
+    let has_begun = |log: &&String| log.contains("conversation_began");
+    let have_begun = || (asked(stage).iter().filter(has_begun).count() >= runs).then_some(());
+    let waited = wait::for_files(&stage.path("home"), have_begun);
+    assert!(waited.is_ok(), "{:?}", asked(stage));
     run
 }
 

@@ -213,7 +213,7 @@ pub enum GitFile {
 /// Where a value of the environment comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvSource {
-    /// Written in the manifest; carried to the launch, never printed.
+    /// Written in the manifest, or given by hand; carried to the launch, never printed.
     Literal(String),
     /// A constant of the harness or of belljar; public.
     Constant(String),
@@ -292,6 +292,8 @@ pub enum EnvGiver {
     Agent,
     /// The manifest, for an MCP server.
     McpServer(LibraryName),
+    /// The user, on the command line.
+    ByHand,
     /// The harness or belljar itself, with the reason.
     Harness(String),
 }

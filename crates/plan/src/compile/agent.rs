@@ -104,7 +104,9 @@ pub(super) fn compile(
     }
     let role = compiler.role(role.as_ref(), &mut reasons);
     let egress_place = egress.as_ref().map_or(&agent.place, |egress| &egress.place);
-    let mut egress = access::egress(egress.as_ref(), &mut reasons);
+    let written_egress = egress.as_ref();
+    let mut egress = access::egress(written_egress, &mut reasons);
+    compiler.allowed_in_vain(written_egress, &egress);
     compiler.hosts_without_address(&egress, egress_place);
     let credentials = compiler.credentials(credentials, &egress, &mut reasons);
     let redact = compiler.redacted(redact, &mut reasons);

@@ -257,7 +257,7 @@ fn print_report(
         output.say(&format!("error: {}\nhint: {}", visible(&what), visible(&fix)));
     }
     if options.learn {
-        output.say(&proposal(planned, &needed));
+        output.say(&proposal(planned, &needed, &denied));
     }
     super::findings::report_held(held, output);
     // Last of what can be long, so that nothing that a command causes pushes it off the screen.

@@ -121,7 +121,7 @@ pub(super) fn compile(
         &EnvBase { home: &inside.home, temporary: inside.temporary.as_ref(), ssh: &ssh_entries },
         &mut reasons,
     );
-    network::add_proxy_variables(&egress, compiler.request.purpose, &mut env, &mut reasons);
+    network::add_proxy_variables(&egress, (backend, request.purpose), &mut env, &mut reasons);
     let trust_files = network::trust(&egress, &credentials, &inside.home, &mut env, &mut reasons);
     env.sort_by(|a, b| a.name.cmp(&b.name));
     let provider_tools = compiler.provider_tools(tools.as_ref(), profile, &mut reasons);

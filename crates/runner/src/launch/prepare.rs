@@ -21,7 +21,7 @@ use crate::store::locks::{Holder, SessionLock};
 use crate::suite::FilesWatch;
 use crate::tape::Taping;
 use belljar_contract::{
-    AbsPath, BindSource, Event, GuestVariable, Launch, OpenNeed, Plan, RootPart, RunFiles, RunName,
+    AbsPath, BindSource, Event, GuestVariable, Launch, OpenNeed, Plan, Purpose, RootPart, RunFiles, RunName,
     TapeValues, TimeSpan, Workload, WorkspaceMode,
 };
 use belljar_record::Redact;
@@ -150,7 +150,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     variables.extend(services.iter().flat_map(|services| services.variables(plan)));
     // Nothing fails after this: a record that was begun is ended by `finish`.
     let mut journal = None;
-    if records(workload, services.is_some()) {
+    if records(plan, workload) {
         let mut opened = Journal::open(planned, environment, (name.as_ref(), &subject), Arc::clone(&redact))?;
         found.unsearched.iter().for_each(|one| opened.emit(&Event::Notice { text: one.to_string() }));
         if launch.container.is_some() {
@@ -197,11 +197,11 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     Ok(Prepared { sandbox, record })
 }
 
-/// Agents leave a record, and so does every command with egress services.
-fn records(workload: &Workload, serves: bool) -> bool {
+/// Agents leave a record, and so does every command that can reach something.
+fn records(plan: &Plan, workload: &Workload) -> bool {
     match workload {
         Workload::Agent(_) => true,
-        Workload::Command(_) => serves,
+        Workload::Command(_) => plan.egress.opens() || plan.purpose == Purpose::Test,
     }
 }
 

@@ -12,6 +12,7 @@ mod altered_signals;
 mod altered_tapes;
 mod as_branch;
 mod both_sides;
+mod by_hand;
 mod cases;
 mod check_evidence;
 mod cmd;

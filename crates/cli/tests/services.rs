@@ -2,6 +2,7 @@
 
 mod credentials;
 mod faults;
+mod no_rules;
 mod ssh;
 
 use crate::stage::Stage;

@@ -266,6 +266,13 @@ const VERBS: &[(&str, &[&str], i32, &[&str])] = &[
     ("project", &["run", "--script", "hello.json"], 125, &[]),
     ("project", &["run", "--dry-run"], 0, &[]),
     ("project", &["exec", "--", "true"], 125, &[]),
+    (
+        "project",
+        &["exec", "--allow", "b.test", "--env", "A=1", "--workspace", "copy", "--", "true"],
+        125,
+        &[],
+    ),
+    ("project", &["plan", "--mount", "vendor"], 2, &[]),
     ("project", &["shell"], 125, &[]),
     ("project", &["diff"], 2, &[]),
     ("project", &["apply"], 2, &[]),

@@ -230,6 +230,23 @@ impl EgressRule {
         }
     }
 
+    /// Whether this rule, which denies, leaves nothing of what `allow` allows.
+    #[must_use]
+    pub fn denies_all_of(&self, allow: &EgressRule) -> bool {
+        let host = match (&allow.host.target, &self.host.target) {
+            (HostTarget::Exact(name), _) => self.host.covers(name),
+            (HostTarget::AnyUnder(domain), HostTarget::AnyUnder(denied)) => {
+                domain == denied || domain.is_under(denied)
+            }
+            (HostTarget::Address(address), _) => {
+                names_host(&self.host, &Host::Address(address.to_canonical()))
+            }
+            (HostTarget::Range(range), HostTarget::Range(denied)) => range == denied,
+            (HostTarget::AnyUnder(_) | HostTarget::Range(_), _) => false,
+        };
+        host && self.covers_port(allow.port_when_allowing())
+    }
+
     fn names(&self, destination: &Destination) -> bool {
         self.covers_port(destination.port) && names_host(&self.host, &destination.host)
     }

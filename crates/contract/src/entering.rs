@@ -1,6 +1,6 @@
 //! Values that enter a sandbox as secrets, by name. A plan lists them and records redact them.
 
-use crate::{EnvEntry, EnvSource, Secret, Unsearchable};
+use crate::{EnvEntry, EnvGiver, EnvSource, Secret, Unsearchable};
 use serde::Serialize;
 
 /// Variables of the host that describe the machine, the user's name or the terminal, with the reason why their values
@@ -52,6 +52,20 @@ impl Entering {
 }
 
 impl EnvEntry {
+    /// A short description of where the value comes from and who gives it; never the value, unless it is a public
+    /// constant.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match (&self.giver, &self.source) {
+            (EnvGiver::ByHand, EnvSource::Literal(_)) => "given by hand".to_owned(),
+            (EnvGiver::ByHand, source) => format!("{}, by hand", source.describe()),
+            (EnvGiver::McpServer(server), source) => {
+                format!("{}, for the MCP server {server}", source.describe())
+            }
+            (EnvGiver::Agent | EnvGiver::Harness(_), source) => source.describe(),
+        }
+    }
+
     /// Whether the value enters the sandbox as a secret: it did not come from the manifest's own text, or its name
     /// looks like that of a secret. The audit before a launch lists it, and every record redacts it.
     #[must_use]
@@ -103,7 +117,7 @@ pub fn is_plain(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EnvGiver, EnvName};
+    use crate::EnvName;
 
     fn entry(name: &str, source: EnvSource) -> EnvEntry {
         EnvEntry { name: EnvName::new(name).unwrap(), source, giver: EnvGiver::Agent }

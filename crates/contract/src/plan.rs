@@ -213,7 +213,7 @@ pub enum GitFile {
 /// Where a value of the environment comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnvSource {
-    /// Written in the manifest; carried to the launch, never printed.
+    /// Written in the manifest, or given by hand; carried to the launch, never printed.
     Literal(String),
     /// A constant of the harness or of belljar; public.
     Constant(String),
@@ -292,6 +292,8 @@ pub enum EnvGiver {
     Agent,
     /// The manifest, for an MCP server.
     McpServer(LibraryName),
+    /// The user, on the command line.
+    ByHand,
     /// The harness or belljar itself, with the reason.
     Harness(String),
 }
@@ -490,13 +492,20 @@ impl Egress {
     pub fn opens(&self) -> bool {
         self.rules.iter().any(|rule| rule.effect == RuleEffect::Allow)
     }
+
+    /// Whether there is a proxy inside. A sandbox always has one: what is refused is seen and explained, even where no
+    /// rule allows anything. So has every test, because refused requests are evidence.
+    #[must_use]
+    pub fn has_proxy(&self, backend: BackendKind, purpose: Purpose) -> bool {
+        backend.isolates() || purpose == Purpose::Test || self.opens()
+    }
 }
 
 impl Plan {
-    /// Whether there is a proxy inside. A test always has one, because refused requests are evidence.
+    /// Whether there is a proxy inside.
     #[must_use]
     pub fn has_proxy(&self) -> bool {
-        self.egress.opens() || self.purpose == Purpose::Test
+        self.egress.has_proxy(self.backend, self.purpose)
     }
 
     /// The digest of the plan. Equal plans have equal digests; literals are included, although they are never

@@ -79,7 +79,7 @@ impl SyntheticAddresses {
         Self { addresses, left_out }
     }
 
-    /// The sockets that the guest opens: one for each address and port, and the resolver's. Empty without addresses.
+    /// The sockets that the guest opens: the resolver's, and one for each address and port.
     #[must_use]
     pub fn listeners(&self) -> Vec<GuestListener> {
         let sockets = self.addresses.iter().flat_map(|synthetic| {
@@ -90,8 +90,7 @@ impl SyntheticAddresses {
         });
         let resolver =
             GuestListener { name: RESOLVER_LISTENER.to_owned(), at: GuestAddress::Udp { address: RESOLVER } };
-        let resolver = (!self.addresses.is_empty()).then_some(resolver);
-        resolver.into_iter().chain(sockets).collect()
+        std::iter::once(resolver).chain(sockets).collect()
     }
 }
 
@@ -132,10 +131,8 @@ mod tests {
         assert_eq!(made.addresses[0].ports.iter().map(|port| port.get()).collect::<Vec<_>>(), [80, 443]);
         assert_eq!(made.addresses[1].name, None);
         assert_eq!(made.listeners().len(), 1 + 2 + SPARE);
-        assert!(
-            addresses(&["10.0.0.0/8".into()]).listeners().is_empty(),
-            "an address is not resolved by name"
-        );
+        let by_address = addresses(&["10.0.0.0/8".into()]).listeners();
+        assert!(matches!(&by_address[..], [resolver] if resolver.name == RESOLVER_LISTENER));
     }
 
     #[test]

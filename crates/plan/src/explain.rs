@@ -16,7 +16,7 @@ pub enum Origin {
     Harness(String),
     /// It follows from the host, and how.
     Host(String),
-    /// Asked for on the command line, with this option.
+    /// Given by hand for this run, with this option of the command line.
     Option(&'static str),
 }
 
@@ -44,12 +44,17 @@ impl Origin {
             Origin::Default(why) => format!("default: {why}"),
             Origin::Harness(why) => format!("harness: {why}"),
             Origin::Host(why) => format!("host: {why}"),
-            Origin::Option(option) => format!("command line: {option}, for this run"),
+            Origin::Option(option) => format!("given by hand: {option}, for this run"),
         }
     }
 }
 
 impl ExplainedValue {
+    #[must_use]
+    pub fn is_given_by_hand(&self) -> bool {
+        matches!(self.origin, Origin::Option(_))
+    }
+
     #[must_use]
     pub fn to_json(&self, sources: &Sources) -> Value {
         json!({"key": self.key, "value": self.value, "origin": self.origin.describe(sources)})

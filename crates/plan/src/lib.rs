@@ -22,7 +22,10 @@ pub use explain::{ExplainedValue, Origin, why};
 pub use facts::{ContentFact, Holds, HostFacts, PathFact, ProjectFacts, Questions, TextFact, UserFacts};
 pub use import::{BOTTLE_NAME, ImportError, ImportText, Imported, import};
 pub use init::{Found, FoundPlugin, FoundServer, FoundSkill, HarnessFacts, starting_manifest};
-pub use manifest::{LayerText, Manifest, ManifestError, ManifestLayer, PathText, json_schema, parse};
+pub use manifest::{
+    ByHand, GivenMount, GivenVariable, GivenWord, LayerText, Manifest, ManifestError, ManifestLayer,
+    PathText, json_schema, parse,
+};
 pub use scenario::{
     AGENT_UNDER_TEST, AgentVariables, Capability, Document, DocumentError, DocumentText, Effort, Fidelity,
     Folder, FolderMode, Ground, Marketplace, MarketplacePlugin, McpChoice, McpEntry, McpEnv, OnUnanswered,

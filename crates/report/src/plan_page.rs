@@ -2,9 +2,9 @@
 
 use crate::{Style, render_open};
 use belljar_contract::{
-    AbsPath, Access, AgentUsed, Credential, CredentialPart, DefaultLimit, Entering, EnvEntry, EnvGiver,
-    HomeMode, Limits, Mount, MountSource, OpenNeed, Plan, Purpose, RuleEffect, UsedOutside, WorkspaceMode,
-    visible, visible_name,
+    AbsPath, Access, AgentUsed, Credential, CredentialPart, DefaultLimit, Digest, Entering, EnvEntry,
+    EnvGiver, HomeMode, Limits, Mount, MountSource, OpenNeed, OsText, Plan, Purpose, RuleEffect, UsedOutside,
+    WorkspaceMode, visible, visible_name,
 };
 
 /// The inputs of the page besides the plan.
@@ -26,24 +26,40 @@ pub struct PlanPage<'a> {
     pub open: &'a [OpenNeed],
     /// The user's home directory, to shorten paths.
     pub home: &'a AbsPath,
+    /// The digest that an agreement is bound to: that of the plan without what is given by hand.
+    pub digest: Digest,
+    /// The keys of values that are given by hand, such as `home` or `env.LOG_LEVEL`.
+    pub by_hand: &'a [&'a str],
+    /// Arguments for the agent that are given by hand.
+    pub arguments: &'a [OsText],
     /// What the user should do before a run, such as agreeing to a project's manifest.
     pub advice: &'a [String],
+}
+
+impl PlanPage<'_> {
+    /// A text about a value, marked if the value is given by hand.
+    fn marked(&self, key: &str, text: &str) -> String {
+        match self.by_hand.contains(&key) {
+            true => format!("{text}, by hand"),
+            false => text.to_owned(),
+        }
+    }
 }
 
 #[must_use]
 pub fn render_plan(page: &PlanPage<'_>, style: Style) -> String {
     let plan = page.plan;
     let mut out = Page { style, home: page.home, text: String::new(), rows: Vec::new() };
-    head(&mut out, plan);
+    head(&mut out, page);
     if !page.open.is_empty() {
         out.text.push_str(&format!("\n{}", render_open(page.open, style)));
     }
-    sees(&mut out, plan);
+    sees(&mut out, page);
     reaches(&mut out, page);
     secrets(&mut out, page);
     environment(&mut out, &plan.env);
     used_outside(&mut out, plan);
-    keeps(&mut out, plan);
+    keeps(&mut out, page);
     limits(&mut out, &plan.limits, page.defaults);
     if !plan.refused.is_empty() {
         out.section("Refused");
@@ -112,23 +128,30 @@ impl Page<'_> {
     }
 }
 
-fn head(out: &mut Page<'_>, plan: &Plan) {
+fn head(out: &mut Page<'_>, page: &PlanPage<'_>) {
+    let plan = page.plan;
+    let marked = |key: &str, text: &str| match page.by_hand.contains(&key) {
+        true => format!("{text} (by hand)"),
+        false => text.to_owned(),
+    };
     let mut parts = vec![plan.harness.clone()];
     if let Some(model) = &plan.model {
-        parts.push(model.clone());
+        parts.push(marked("model", model));
     }
     if let Some(effort) = &plan.effort {
         parts.push(format!("effort {effort}"));
     }
-    let image = plan.image.iter().map(|image| format!(" of the image {image}"));
-    parts.push(std::iter::once(plan.backend.title().to_owned()).chain(image).collect());
+    let image = plan.image.iter().map(|image| marked("image", &format!(" of the image {image}")));
+    parts.push(std::iter::once(marked("backend", plan.backend.title())).chain(image).collect());
     let title = out.style.bold(&format!("Agent {}", plan.agent));
     out.text.push_str(&format!("{title}  {}\n", visible(&parts.join(", "))));
-    let digest = out.style.dim(&plan.digest().to_string());
-    out.text.push_str(&format!("{digest}\n"));
+    let digest = out.style.dim(&page.digest.to_string());
+    let apart = if page.digest == plan.digest() { "" } else { ", without what is given by hand" };
+    out.text.push_str(&format!("{digest}{apart}\n"));
 }
 
-fn sees(out: &mut Page<'_>, plan: &Plan) {
+fn sees(out: &mut Page<'_>, page: &PlanPage<'_>) {
+    let plan = page.plan;
     out.section(match plan.backend.isolates() {
         true => "Sees, in mount order",
         false => "Is given, beside everything of this machine that you can see",
@@ -172,7 +195,20 @@ fn sees(out: &mut Page<'_>, plan: &Plan) {
             | MountSource::AgentProgram
             | MountSource::Host(_) => String::new(),
         };
-        out.row([access, &target.to_string(), &format!("{why}{from}")]);
+        let text = match source {
+            MountSource::Workspace => page.marked("workspace", &format!("{why}{from}")),
+            MountSource::System
+            | MountSource::Image
+            | MountSource::SyntheticEtc
+            | MountSource::Proc
+            | MountSource::Devices
+            | MountSource::Temporary
+            | MountSource::AgentProgram
+            | MountSource::Host(_)
+            | MountSource::InstanceDirectory(_)
+            | MountSource::InstanceFile(_) => format!("{why}{from}"),
+        };
+        out.row([access, &target.to_string(), &text]);
     }
     for file in &plan.files {
         out.row(["file", &file.target.to_string(), &file.why]);
@@ -209,7 +245,8 @@ fn reaches(out: &mut Page<'_>, page: &PlanPage<'_>) {
             RuleEffect::Allow => "allowed",
             RuleEffect::Deny => "never",
         };
-        out.row([&rule.id, &rule.host.to_string(), word]);
+        let word = page.marked(&format!("egress.{}", rule.id), word);
+        out.row([&rule.id, &rule.host.to_string(), &word]);
     }
     for entry in &plan.ssh {
         out.row(["ssh", &entry.host, &format!("{}@{}:{}", entry.user, entry.hostname, entry.port)]);
@@ -241,19 +278,12 @@ fn secrets(out: &mut Page<'_>, page: &PlanPage<'_>) {
     }
 }
 
-fn source(entry: &EnvEntry) -> String {
-    match &entry.giver {
-        EnvGiver::McpServer(server) => format!("{}, for the MCP server {server}", entry.source.describe()),
-        EnvGiver::Agent | EnvGiver::Harness(_) => entry.source.describe(),
-    }
-}
-
 fn environment(out: &mut Page<'_>, env: &[EnvEntry]) {
     out.section("Environment, all of it");
     let (constant, given): (Vec<&EnvEntry>, Vec<&EnvEntry>) =
         env.iter().partition(|entry| matches!(entry.giver, EnvGiver::Harness(_)));
     for entry in given {
-        out.row([entry.name.as_str(), &source(entry)]);
+        out.row([entry.name.as_str(), &entry.describe()]);
     }
     let names: Vec<&str> = constant.iter().map(|entry| entry.name.as_str()).collect();
     out.row(["constants", &names.join(" ")]);
@@ -270,7 +300,8 @@ fn used_outside(out: &mut Page<'_>, plan: &Plan) {
     }
 }
 
-fn keeps(out: &mut Page<'_>, plan: &Plan) {
+fn keeps(out: &mut Page<'_>, page: &PlanPage<'_>) {
+    let plan = page.plan;
     out.section("Keeps");
     let (mode, text) = match plan.home {
         HomeMode::Clean => ("clean", "nothing persists"),
@@ -279,7 +310,7 @@ fn keeps(out: &mut Page<'_>, plan: &Plan) {
             ("shared", "your agent configuration is visible; this project's conversations persist")
         }
     };
-    out.row([&format!("home = {mode}"), text]);
+    out.row([&format!("home = {mode}"), &page.marked("home", text)]);
     if plan.home != HomeMode::Clean {
         let (kept, root) = (out.path(&plan.instance.directory), out.path(&plan.instance.root));
         out.row([&format!("instance {}", plan.instance.key), &kept]);
@@ -325,7 +356,11 @@ fn start(out: &mut Page<'_>, page: &PlanPage<'_>) {
     // Quoted as in Rust, so that an argument with spaces or quotes is recognisable as one argument.
     let argv: Vec<String> = page.plan.argv.iter().map(|word| format!("{word:?}")).collect();
     out.row(["arguments", &argv.join(" ")]);
-    if let Some(prompt) = &page.plan.prompt {
+    if !page.arguments.is_empty() {
+        let words: Vec<String> =
+            page.arguments.iter().map(|word| format!("{:?}", word.to_string())).collect();
+        out.row(["by hand", &words.join(" ")]);
+    } else if let Some(prompt) = &page.plan.prompt {
         let first = prompt.text.lines().next().unwrap_or_default();
         let first: String = first.chars().take(100).collect();
         out.row(["prompt", &format!("{} characters: {first}", prompt.text.chars().count())]);

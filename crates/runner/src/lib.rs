@@ -21,7 +21,10 @@ pub mod tape;
 
 pub use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_egress::script::script_reference;
-pub use belljar_plan::{BOTTLE_NAME, Compiled, ExplainedValue, Imported, LayerText, Origin, Rigour, why};
+pub use belljar_plan::{
+    BOTTLE_NAME, ByHand, Compiled, ExplainedValue, GivenMount, GivenVariable, GivenWord, Imported, LayerText,
+    Origin, Rigour, why,
+};
 pub use belljar_sandbox::{
     BackendError, BuiltImage, Engine, EngineError, FromError, Image, ImageAct, ImageNews, Rebuild, Waiting,
 };
@@ -48,6 +51,7 @@ pub use launch::{
 };
 pub use plan::agreements::{Agreement, AgreementError, AgreementStanding, Agreements, Terms};
 pub use plan::allowances::Allowances;
+pub use plan::arguments::{AgentWords, Continued, WordsError};
 pub use plan::init::{ImportFailure, StartingError, import, starting, write_new};
 pub use plan::manifests::MANIFEST_NAME;
 pub use plan::planned::{Checked, Planned, PlanningError};

@@ -2,6 +2,7 @@
 
 mod agent_options;
 mod agree;
+mod by_hand;
 mod changes;
 mod dotenv_options;
 mod many;

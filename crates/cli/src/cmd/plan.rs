@@ -30,6 +30,8 @@ pub struct PlanArgs {
     version: AgentOptions,
     #[command(flatten)]
     pub dotenv: super::dotenv_options::DotenvOptions,
+    #[command(flatten)]
+    by_hand: super::by_hand::ByHandOptions,
     /// Explain where a value comes from, such as `model`, `env.PATH` or `egress`
     #[arg(long, value_name = "KEY")]
     why: Option<String>,
@@ -38,6 +40,7 @@ pub struct PlanArgs {
 impl Command for PlanArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         let planner = call.planner_with(&self.dotenv)?.with_sandbox(self.sandbox.asked());
+        let planner = planner.with_by_hand(self.by_hand.given()?);
         run(self, &planner.with_agent(self.version.asked()), call.output).map(ExitCode::code)
     }
 
@@ -76,8 +79,9 @@ fn run(args: &PlanArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
         let reasons: Vec<_> =
             planned.compiled.reasons.iter().map(|reason| reason.to_json(&planned.sources)).collect();
         let data = json!({
-            "digest": plan.digest(),
+            "digest": planned.of_manifests().compiled.plan.digest(),
             "plan": plan,
+            "by_hand": planned.given_by_hand(),
             "reasons": reasons,
             "secrets": planned.entering,
             "default_limits": planned.defaults,
@@ -94,12 +98,23 @@ fn run(args: &PlanArgs, planner: &Planner, output: &Output) -> Result<ExitCode, 
         output.envelope(&envelope);
         return Ok(ExitCode::Passed);
     }
-    output.result(&page(&planned, &planner.environment().home, &advice, output.out_style()));
+    let beside = Beside { advice: &advice, ..Beside::default() };
+    output.result(&page(&planned, &planner.environment().home, beside, output.out_style()));
     Ok(ExitCode::Passed)
 }
 
+/// What stands on the page of a plan beside it.
+#[derive(Default)]
+pub struct Beside<'a> {
+    /// What the user should do before a run.
+    pub advice: &'a [String],
+    /// Arguments for the agent that are given by hand.
+    pub arguments: &'a [OsText],
+}
+
 /// The page of a plan, with what was found on this machine.
-pub fn page(planned: &Planned, home: &AbsPath, advice: &[String], style: Style) -> String {
+pub fn page(planned: &Planned, home: &AbsPath, beside: Beside<'_>, style: Style) -> String {
+    let Beside { advice, arguments } = beside;
     let program = match &planned.program {
         Ok(program) => program.path().map(ToString::to_string),
         Err(error) => {
@@ -116,6 +131,9 @@ pub fn page(planned: &Planned, home: &AbsPath, advice: &[String], style: Style) 
         program_found: program.as_deref(),
         agent: &planned.agent,
         home,
+        digest: planned.of_manifests().compiled.plan.digest(),
+        by_hand: &planned.given_by_hand(),
+        arguments,
         advice,
     };
     render_plan(&page, style)
@@ -168,8 +186,9 @@ fn advice(planner: &Planner, planned: &Planned) -> Result<Vec<String>, CliError>
     if !planned.needs_agreement {
         return Ok(Vec::new());
     }
-    let agent = &planned.compiled.plan.agent;
-    let standing = Agreements::new(&planner.environment().config).standing(&planned.compiled.plan)?;
+    let asked_for = &planned.of_manifests().compiled.plan;
+    let agent = &asked_for.agent;
+    let standing = Agreements::new(&planner.environment().config).standing(asked_for)?;
     Ok(match standing {
         AgreementStanding::Agreed => Vec::new(),
         AgreementStanding::Never => vec![format!("you have not agreed to this yet: `belljar trust {agent}`")],

@@ -1,9 +1,10 @@
 use super::agent_options::AgentOptions;
-use super::start::{Begun, Start, StartOptions, argument, start};
+use super::by_hand::WordOptions;
+use super::start::{Begun, Start, StartOptions, Work, argument, start};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{EnvName, ExitCode, ModelAccess, RunName, RunVerb, Workload};
+use belljar_contract::{EnvName, ExitCode, ModelAccess, RunName, RunVerb};
 use belljar_runner::suite::load_script;
 use belljar_runner::{Harnesses, Model};
 use std::ffi::OsString;
@@ -22,6 +23,8 @@ pub struct RunArgs {
     /// Answer as the model with this script; needs no key and no tokens
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
+    #[command(flatten)]
+    words: WordOptions,
     #[command(flatten)]
     version: AgentOptions,
     #[command(flatten)]
@@ -71,8 +74,8 @@ fn run(args: &RunArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
                 .map_err(|error| CliError::from(error).into_launch())?
         }
     };
-    let (agent, workload) = (args.agent.as_deref(), &Workload::Agent(arguments));
+    let (agent, work) = (args.agent.as_deref(), Work::Agent(args.words.spoken(arguments)));
     let (verb, options) = (RunVerb::Run, &args.options);
     let version = Some(&args.version);
-    start(Start { verb, begun, agent, version, workload, name, model, options }, output)
+    start(Start { verb, begun, agent, version, work, name, model, options }, output)
 }

@@ -1,8 +1,8 @@
-use super::start::{Begun, Start, StartOptions, argument, start};
+use super::start::{Begun, Start, StartOptions, Work, argument, start};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
 use crate::output::Output;
-use belljar_contract::{RunVerb, Workload};
+use belljar_contract::RunVerb;
 use belljar_runner::Model;
 
 /// Open a shell in an agent's sandbox, to look around
@@ -34,15 +34,15 @@ impl Command for ShellArgs {
 
 fn run(args: &ShellArgs, begun: Begun, output: &Output) -> Result<u8, CliError> {
     let arguments = ["/bin/sh", "-c", SHELL].map(|text| argument(text.into()));
-    let workload = Workload::Command(arguments.into_iter().collect::<Result<_, _>>()?);
-    let (agent, workload) = (args.agent.as_deref(), &workload);
+    let work = Work::Command(arguments.into_iter().collect::<Result<_, _>>()?);
+    let agent = args.agent.as_deref();
     start(
         Start {
             verb: RunVerb::Shell,
             begun,
             agent,
             version: None,
-            workload,
+            work,
             name: None,
             model: Model::Absent,
             options: &args.options,

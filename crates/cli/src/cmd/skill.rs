@@ -210,6 +210,11 @@ fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCo
         output.envelope(&Envelope::new("skill", ExitCode::Passed, data));
         return Ok(ExitCode::Passed);
     }
-    output.result(&super::plan::page(&planned, &environment.home, &[], output.out_style()));
+    output.result(&super::plan::page(
+        &planned,
+        &environment.home,
+        super::plan::Beside::default(),
+        output.out_style(),
+    ));
     Ok(ExitCode::Passed)
 }

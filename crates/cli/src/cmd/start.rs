@@ -3,7 +3,9 @@
 mod text;
 
 use super::agent_options::{self, AgentOptions};
+use super::by_hand::ByHandOptions;
 use super::dotenv_options::DotenvOptions;
+use super::plan::Beside;
 use crate::cmd::Call;
 use crate::confirm::confirmed;
 use crate::error::CliError;
@@ -14,9 +16,9 @@ use belljar_contract::{
 };
 use belljar_report::{changes, render_changes, render_diagnostics, render_open};
 use belljar_runner::{
-    AgreementStanding, Agreements, CommandOutcome, EgressMode, Ending, LaunchFacts, Model, Planned, Planner,
-    Reach, Report, RunError, RunRequest, RunSubject, Stdio, Waiting, ask_hidden, is_interactive,
-    launch_hints, run,
+    AgentWords, AgreementStanding, Agreements, CommandOutcome, EgressMode, Ending, LaunchFacts, Model,
+    Planned, Planner, Reach, Report, RunError, RunRequest, RunSubject, Stdio, Waiting, ask_hidden,
+    is_interactive, launch_hints, run,
 };
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
@@ -31,6 +33,8 @@ pub struct StartOptions {
     pub sandbox: SandboxOptions,
     #[command(flatten)]
     pub dotenv: DotenvOptions,
+    #[command(flatten)]
+    pub by_hand: ByHandOptions,
     /// Agree to the project's manifest for this run without being asked
     #[arg(long, conflicts_with = "agree_to")]
     pub yes: bool,
@@ -90,7 +94,8 @@ impl StartOptions {
         let planner = call
             .planner_with(&self.dotenv)
             .map_err(CliError::into_launch)?
-            .with_sandbox(self.sandbox.asked());
+            .with_sandbox(self.sandbox.asked())
+            .with_by_hand(self.by_hand.given().map_err(CliError::into_launch)?);
         let waiting = call.waiting().filter(|_| fits);
         Ok(Begun { planner, waiting })
     }
@@ -108,6 +113,25 @@ pub fn argument(argument: OsString) -> Result<OsText, CliError> {
     OsText::new(argument.into_vec()).map_err(|error| CliError::new(ExitCode::LaunchFailed, error.to_string()))
 }
 
+/// What is to run in the sandbox.
+pub enum Work {
+    Command(Vec<OsText>),
+    Agent(AgentWords),
+}
+
+impl Work {
+    fn workload(&self, planned: &Planned) -> Result<Workload, CliError> {
+        match self {
+            Work::Command(words) => Ok(Workload::Command(words.clone())),
+            Work::Agent(words) => {
+                let arguments = planned.arguments(words);
+                let failed = |error| CliError::from_chain(ExitCode::LaunchFailed, &error);
+                arguments.map(Workload::Agent).map_err(failed)
+            }
+        }
+    }
+}
+
 /// A command to start, as the command line describes it.
 pub struct Start<'a> {
     pub verb: RunVerb,
@@ -115,7 +139,7 @@ pub struct Start<'a> {
     pub agent: Option<&'a str>,
     /// How the version of the agent is chosen; `None` if no agent is started.
     pub version: Option<&'a AgentOptions>,
-    pub workload: &'a Workload,
+    pub work: Work,
     pub name: Option<RunName>,
     pub model: Model,
     pub options: &'a StartOptions,
@@ -123,13 +147,14 @@ pub struct Start<'a> {
 
 /// Plans, asks, runs, reports; returns the exit status.
 pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
-    let Start { verb, begun: Begun { planner, waiting }, agent, version, workload, name, model, options } =
+    let Start { verb, begun: Begun { planner, waiting }, agent, version, work, name, model, options } =
         request;
     let planner = &planner;
     let ready = version.filter(|version| !options.dry_run || version.installs());
     let planned = agent_options::plan(planner, (agent, ready), output).map_err(CliError::into_launch)?;
+    let workload = &work.workload(&planned)?;
     if options.dry_run {
-        show(verb, planner, &planned, output);
+        show(verb, (planner, &planned), workload, output);
         return Ok(ExitCode::Passed.code());
     }
     if !planned.warnings.is_empty() {
@@ -143,7 +168,8 @@ pub fn start(request: Start<'_>, output: &Output) -> Result<u8, CliError> {
     let _held = held.map_err(|error| CliError::from(&*error).into_launch())?;
     // Before the user agrees: what is replaced after that is not mounted.
     let facts = LaunchFacts::gather(&planned, planner.environment()).map_err(explained)?;
-    let pinned = super::agree::pinned(options.agree_to, planned.compiled.plan.digest())?;
+    let digest = planned.of_manifests().compiled.plan.digest();
+    let pinned = super::agree::pinned(options.agree_to, digest)?;
     if planned.needs_agreement && !options.yes && !pinned {
         agree(planner, &planned, output)?;
     }
@@ -231,7 +257,7 @@ fn print_report(
         output.say(&format!("error: {}\nhint: {}", visible(&what), visible(&fix)));
     }
     if options.learn {
-        output.say(&proposal(planned, &needed));
+        output.say(&proposal(planned, &needed, &denied));
     }
     super::findings::report_held(held, output);
     // Last of what can be long, so that nothing that a command causes pushes it off the screen.
@@ -278,25 +304,34 @@ fn print_outcome(outcome: &CommandOutcome, planned: &Planned, output: &Output) {
     }
 }
 
-fn show(verb: RunVerb, planner: &Planner, planned: &Planned, output: &Output) {
+fn show(verb: RunVerb, (planner, planned): (&Planner, &Planned), workload: &Workload, output: &Output) {
     let plan = &planned.compiled.plan;
+    let digest = planned.of_manifests().compiled.plan.digest();
     if output.json {
-        let data = json!({"digest": plan.digest(), "plan": plan, "secrets": planned.entering, "default_limits": planned.defaults, "not_isolated": planned.open, "started": false});
+        let data = json!({"digest": digest, "plan": plan, "by_hand": planned.given_by_hand(), "secrets": planned.entering, "default_limits": planned.defaults, "not_isolated": planned.open, "started": false});
         output.envelope(&Envelope::new(verb.name(), ExitCode::Passed, data));
     } else {
-        output.result(&super::plan::page(planned, &planner.environment().home, &[], output.out_style()));
+        let arguments: &[OsText] = match workload {
+            Workload::Agent(arguments) => arguments,
+            Workload::Command(_) => &[],
+        };
+        let beside = Beside { arguments, ..Beside::default() };
+        output.result(&super::plan::page(planned, &planner.environment().home, beside, output.out_style()));
     }
 }
 
-/// What a project's manifest asks for is shown before the first run and whenever it has changed.
+/// What a project's manifest asks for is shown before the first run and whenever it has changed. What is given by hand is
+/// not shown, because it is not agreed to.
 fn agree(planner: &Planner, planned: &Planned, output: &Output) -> Result<(), CliError> {
-    let plan = &planned.compiled.plan;
+    let asked_for = planned.of_manifests();
+    let plan = &asked_for.compiled.plan;
     let agreements = Agreements::new(&planner.environment().config);
     let style = output.err_style();
     match agreements.standing(plan).map_err(|error| CliError::from(error).into_launch())? {
         AgreementStanding::Agreed => return Ok(()),
         AgreementStanding::Never => {
-            output.say(&super::plan::page(planned, &planner.environment().home, &[], style))
+            let page = super::plan::page(asked_for, &planner.environment().home, Beside::default(), style);
+            output.say(&page);
         }
         AgreementStanding::Changed(before) => {
             let differences = changes(&before.shown, &json!(plan));

@@ -182,7 +182,7 @@ fn suites_done(output: &Output, all: &[Wishes], standing: &str) -> ExitCode {
 fn show(output: &Output, planned: &Planned, home: &AbsPath, standing: &str, differences: &[ValueChange]) {
     let style = output.err_style();
     if standing == "not agreed to yet" {
-        output.say(&super::plan::page(planned, home, &[], style));
+        output.say(&super::plan::page(planned, home, super::plan::Beside::default(), style));
     } else if differences.is_empty() {
         output.say(
             "A literal value of the environment has changed; values are not kept, so it cannot be shown.",

@@ -43,7 +43,7 @@ fn one_json_object_with_stable_keys() {
     assert_eq!(keys(&envelope), "belljar version verb ok exit_code exit_meaning data diagnostics");
     assert_eq!(
         keys(&envelope["data"]),
-        "digest plan reasons secrets default_limits not_isolated credential_found upstream program_found agent advice"
+        "digest plan by_hand reasons secrets default_limits not_isolated credential_found upstream program_found agent advice"
     );
     let plan = &envelope["data"]["plan"];
     assert_eq!(

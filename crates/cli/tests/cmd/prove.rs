@@ -473,7 +473,7 @@ fn the_host_backend_runs_and_says_what_is_open() {
 fn a_plan_shows_who_asked_for_the_backend_and_what_is_open() {
     let user = User::new();
     let output = user.belljar(SYSTEM_PATH, &["plan", "--backend", "host", "--why", "backend"]);
-    assert_eq!(text(&output.stdout), "backend = host\n  command line: --backend, for this run\n");
+    assert_eq!(text(&output.stdout), "backend = host\n  given by hand: --backend, for this run\n");
     let output = user.belljar(SYSTEM_PATH, &["plan", "--backend", "host", "--lowered", "--json"]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     let open: Vec<&str> = value["data"]["open"]

@@ -450,7 +450,7 @@ fn another_image_is_another_plan_and_needs_another_agreement() {
     stage.write("project/belljar.toml", "[agents.b]\n");
     assert_eq!(stage.run(&["plan", "a", "--why", "image"]).stdout.lines().next(), Some("image = debian:11"));
     let asked = stage.run(&["plan", "a", "--image", "alpine", "--why", "image"]);
-    assert_eq!(asked.stdout, "image = alpine\n  command line: --image, for this run\n", "{}", asked.stderr);
+    assert_eq!(asked.stdout, "image = alpine\n  given by hand: --image, for this run\n", "{}", asked.stderr);
 }
 
 #[test]

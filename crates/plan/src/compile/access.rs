@@ -4,7 +4,9 @@ use super::{Compiler, Reasons, defaults};
 use crate::explain::Origin;
 use crate::manifest::{AllowText, Bound, CredentialSpec, CredentialText, EgressSpec, LimitsSpec, Positive};
 use belljar_contract::decode::At;
-use belljar_contract::{Credential, CredentialPart, Egress, EgressRule, LimitKind, Limits, RuleEffect};
+use belljar_contract::{
+    Credential, CredentialPart, Egress, EgressRule, HostPattern, LimitKind, Limits, RuleEffect,
+};
 use std::collections::BTreeSet;
 
 /// The rules, numbered in the order they are written.
@@ -69,6 +71,24 @@ fn at_most<T>(bound: Bound<T>) -> Option<T> {
 }
 
 impl Compiler<'_> {
+    /// Reports a host that is allowed by hand although the manifest denies it: the option would do nothing.
+    pub(super) fn allowed_in_vain(&mut self, written: Option<&At<EgressSpec>>, egress: &Egress) {
+        let Some(spec) = written else { return };
+        let EgressSpec { allow, deny } = &spec.value;
+        let rules = |effect| egress.rules.iter().filter(move |rule| rule.effect == effect);
+        let denied: Vec<(&EgressRule, &At<HostPattern>)> = rules(RuleEffect::Deny).zip(deny).collect();
+        for (rule, host) in rules(RuleEffect::Allow).zip(allow) {
+            let Some(option) = self.request.manifest.given_with(&host.place) else { continue };
+            let in_vain = denied.iter().find(|(deny, _)| deny.denies_all_of(rule));
+            let Some((_, by)) = in_vain else { continue };
+            let message = format!("`{option} {}` does nothing: the manifest denies that host", rule.host);
+            let label = by.place.label("denied here");
+            let found = self.report("contradiction", message, &host.place, "given by hand");
+            found.related.push(label);
+            found.help = Some("take the host out of `egress.deny`, or leave the option out".to_owned());
+        }
+    }
+
     /// Credentials, each for one host and header.
     pub(super) fn credentials(
         &mut self,

@@ -104,7 +104,9 @@ pub(super) fn compile(
     }
     let role = compiler.role(role.as_ref(), &mut reasons);
     let egress_place = egress.as_ref().map_or(&agent.place, |egress| &egress.place);
-    let mut egress = access::egress(egress.as_ref(), &mut reasons);
+    let written_egress = egress.as_ref();
+    let mut egress = access::egress(written_egress, &mut reasons);
+    compiler.allowed_in_vain(written_egress, &egress);
     compiler.hosts_without_address(&egress, egress_place);
     let credentials = compiler.credentials(credentials, &egress, &mut reasons);
     let redact = compiler.redacted(redact, &mut reasons);
@@ -119,7 +121,7 @@ pub(super) fn compile(
         &EnvBase { home: &inside.home, temporary: inside.temporary.as_ref(), ssh: &ssh_entries },
         &mut reasons,
     );
-    network::add_proxy_variables(&egress, compiler.request.purpose, &mut env, &mut reasons);
+    network::add_proxy_variables(&egress, (backend, request.purpose), &mut env, &mut reasons);
     let trust_files = network::trust(&egress, &credentials, &inside.home, &mut env, &mut reasons);
     env.sort_by(|a, b| a.name.cmp(&b.name));
     let provider_tools = compiler.provider_tools(tools.as_ref(), profile, &mut reasons);

@@ -82,12 +82,12 @@ impl Compiler<'_> {
                 continue;
             }
             let Some(source) = self.source(&entry.value, &entry.place) else { continue };
-            reasons.add(
-                format!("env.{}", entry.name),
-                source.describe(),
-                Origin::Written(entry.name_place.clone()),
-            );
-            out.push(EnvEntry { name: entry.name.clone(), source, giver: EnvGiver::Agent });
+            let by_hand = self.request.manifest.given_with(&entry.place).is_some();
+            let giver = if by_hand { EnvGiver::ByHand } else { EnvGiver::Agent };
+            let (key, place) = (format!("env.{}", entry.name), entry.name_place.clone());
+            let entry = EnvEntry { name: entry.name.clone(), source, giver };
+            reasons.add(key, entry.describe(), Origin::Written(place));
+            out.push(entry);
         }
         out.extend(servers);
         out.sort_by(|a, b| a.name.cmp(&b.name));

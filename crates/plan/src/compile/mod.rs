@@ -122,8 +122,15 @@ impl<'a> Compiler<'a> {
         let before = self.errors;
         self.used_outside.clear();
         self.takes_from_project = false;
-        let compiled = agent::compile(self, name, layered);
-        compiled.filter(|_| self.errors == before)
+        let mut compiled = agent::compile(self, name, layered).filter(|_| self.errors == before)?;
+        for reason in &mut compiled.reasons {
+            if let Origin::Written(place) = &reason.origin
+                && let Some(option) = self.request.manifest.given_with(place)
+            {
+                reason.origin = Origin::Option(option);
+            }
+        }
+        Some(compiled)
     }
 
     /// The texts and the findings.

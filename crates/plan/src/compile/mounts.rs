@@ -144,7 +144,10 @@ impl Compiler<'_> {
             let MountSpec { source, target, mode } = &spec.value;
             let Some(path) = self.resolve(source) else { continue };
             let Some(real) = self.existing(&path, &source.place, "a mount", Wanted::Either) else { continue };
-            if !self.source_is_fit(&real, &source.place) {
+            let by_hand = self.request.manifest.given_with(&source.place).is_some();
+            if !self.source_is_fit(&real, &source.place)
+                || (by_hand && !self.is_where_it_seems(&path, &real, &source.place))
+            {
                 continue;
             }
             let (target, place) = match target {
@@ -156,7 +159,8 @@ impl Compiler<'_> {
             }
             let access = mode.as_ref().map_or(defaults::MOUNT_MODE, |mode| mode.value);
             reasons.add(format!("mounts.{target}"), real.to_string(), Origin::Written(source.place.clone()));
-            out.push(mount(&target, MountSource::Host(real), access, "declared"));
+            let why = if by_hand { "given by hand" } else { "declared" };
+            out.push(mount(&target, MountSource::Host(real), access, why));
         }
     }
 
@@ -166,6 +170,19 @@ impl Compiler<'_> {
         let message = format!("`{real}` cannot be mounted: {why}");
         self.report("forbidden-mount", message, place, "").help =
             Some("mount the directory that is needed".to_owned());
+        false
+    }
+
+    /// Refuses a link of the project that leads out of it: an agent may have made it. Without an agreement nobody would
+    /// see where it leads.
+    fn is_where_it_seems(&mut self, path: &AbsPath, real: &AbsPath, place: &Place) -> bool {
+        let root = &self.request.facts.project.root;
+        if !path.is_within(root) || real.is_within(root) {
+            return true;
+        }
+        let message = format!("`{path}` is a link that leads out of the project, to `{real}`");
+        self.report("forbidden-mount", message, place, "").help =
+            Some("name that path itself if it is meant".to_owned());
         false
     }
 

@@ -3,8 +3,8 @@
 use super::Reasons;
 use crate::explain::Origin;
 use belljar_contract::{
-    AbsPath, Access, Credential, Egress, EnvEntry, EnvGiver, EnvName, EnvSource, FileContent, PlannedFile,
-    Purpose, RunValue, TrustFile, trust_variables,
+    AbsPath, Access, BackendKind, Credential, Egress, EnvEntry, EnvGiver, EnvName, EnvSource, FileContent,
+    PlannedFile, Purpose, RunValue, TrustFile, trust_variables,
 };
 
 /// Hosts inside the sandbox, which are reached without the proxy.
@@ -43,14 +43,14 @@ enum ProxyValue {
     Run(RunValue),
 }
 
-/// Adds the proxy variables if the plan has egress. A variable that the manifest sets keeps its value.
+/// Adds the proxy variables where there is a proxy. A variable that the manifest sets keeps its value.
 pub(super) fn add_proxy_variables(
     egress: &Egress,
-    purpose: Purpose,
+    (backend, purpose): (BackendKind, Purpose),
     env: &mut Vec<EnvEntry>,
     reasons: &mut Reasons,
 ) {
-    if !egress.opens() && purpose != Purpose::Test {
+    if !egress.has_proxy(backend, purpose) {
         return;
     }
     for (name, value, why) in VARIABLES {
@@ -63,7 +63,8 @@ pub(super) fn add_proxy_variables(
         if env.iter().any(|entry| entry.name == name) {
             continue;
         }
-        let reason = Origin::Default("what is allowed is reached through the proxy of the run");
+        let reason =
+            Origin::Default("the proxy of the run reaches what is allowed, and says what is refused");
         reasons.add(format!("env.{name}"), source.describe(), reason);
         env.push(EnvEntry { name, source, giver: EnvGiver::Harness(why.to_owned()) });
     }

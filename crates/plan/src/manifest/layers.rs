@@ -1,4 +1,5 @@
-//! Two files laid over each other: the user's is the base, the project's wins on the same name.
+//! Two files laid over each other: the user's is the base, the project's wins on the same name. What the command line
+//! gives for one run lies above both; see [`super::ByHand`].
 
 use super::schema::{AgentSpec, FileSpec, McpSpec, PluginSpec, SkillSpec};
 use crate::syntax::parse_toml;
@@ -14,6 +15,8 @@ pub enum ManifestLayer {
     User,
     /// The project's; travels with code that may not be trusted.
     Project,
+    /// The options of the command line, for one run.
+    ByHand,
 }
 
 impl ManifestLayer {
@@ -23,6 +26,7 @@ impl ManifestLayer {
             ManifestLayer::BuiltIn => "built in",
             ManifestLayer::User => "your own manifest",
             ManifestLayer::Project => "the project's manifest",
+            ManifestLayer::ByHand => "the command line",
         }
     }
 }
@@ -54,7 +58,7 @@ pub struct Layered<T> {
 pub struct Manifest {
     /// The texts, for diagnostics.
     pub sources: Sources,
-    files: Vec<(ManifestLayer, AbsPath)>,
+    pub(super) files: Vec<(ManifestLayer, AbsPath)>,
     /// Names of entries that are written, but not in a form that could be read.
     broken: BTreeSet<String>,
     pub skills: BTreeMap<LibraryName, Layered<SkillSpec>>,

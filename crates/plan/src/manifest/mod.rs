@@ -4,6 +4,7 @@ use belljar_contract::decode::{Decode, titled};
 
 mod allow;
 mod bound;
+mod by_hand;
 mod layers;
 mod schema;
 mod source;
@@ -11,6 +12,7 @@ mod value;
 
 pub(crate) use allow::AllowText;
 pub(crate) use bound::Bound;
+pub use by_hand::{ByHand, GivenMount, GivenVariable, GivenWord};
 pub(crate) use layers::Layered;
 pub use layers::{LayerText, Manifest, ManifestError, ManifestLayer, parse};
 pub(crate) use schema::{

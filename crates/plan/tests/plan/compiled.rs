@@ -2,7 +2,7 @@
 
 use crate::world::{FULL, World, abs, layer, manifest, project, user};
 use belljar_contract::{
-    Access, CredentialPart, Digest, EnvSource, FileContent, HomeMode, MountSource, Plan, Purpose,
+    Access, CredentialPart, Digest, EnvEntry, EnvSource, FileContent, HomeMode, MountSource, Plan, Purpose,
     WorkspaceMode,
 };
 use belljar_plan::{ManifestLayer, Origin, Rigour, parse, why};
@@ -254,7 +254,8 @@ fn nothing_is_granted_that_is_not_written() {
     let host: Vec<_> =
         plan.mounts.iter().filter(|mount| matches!(mount.source, MountSource::Host(_))).collect();
     assert!(host.is_empty(), "{host:?}");
-    assert!(plan.env.iter().all(|entry| matches!(entry.source, EnvSource::Constant(_))));
+    let made = |entry: &EnvEntry| matches!(entry.source, EnvSource::Constant(_) | EnvSource::Run(_));
+    assert!(plan.env.iter().all(made), "constants, and the address of the proxy that refuses everything");
     // A server that the project's own file would start is refused by name.
     assert!(plan.refused.iter().any(|refusal| refusal.what.contains("sneaky")), "{:?}", plan.refused);
 }

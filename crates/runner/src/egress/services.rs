@@ -12,7 +12,7 @@ use belljar_egress::gateway::{
     FoundCredential, GatewayTrouble, Live, LiveSetup, Observe, Observed, PriceTable, ProviderTools,
     Responder, Upstream, UpstreamTimes, UsageTally, UsageTotals,
 };
-use belljar_egress::log::{EgressLog, LOG_LIMIT, LogOpening};
+use belljar_egress::log::{EgressLog, LogOpening};
 use belljar_egress::model_log::ModelLog;
 use belljar_egress::proxy::{self, ProxyConfig, ProxyLimits, ProxySummary, Reach};
 use belljar_egress::resolve::SystemResolver;
@@ -58,6 +58,8 @@ pub(crate) struct ServingRequest<'a> {
     pub model_log: Option<ModelLog>,
     pub run: RunId,
     pub log: File,
+    /// The largest size of the log.
+    pub limit: u64,
     pub redact: Redact,
 }
 
@@ -141,6 +143,7 @@ impl Serving {
             judge_calls,
             run,
             log,
+            limit,
             redact,
         } = request;
         let sockets = Sockets::take(plan, running);
@@ -154,7 +157,7 @@ impl Serving {
                 true => Enforcement::Enforced,
                 false => Enforcement::NotEnforced,
             },
-            limit: LOG_LIMIT,
+            limit,
         };
         let bytes = crate::tape::scrub_secrets(Arc::clone(&redact));
         let scrub = Arc::new(move |text: &str| redact.scrub(text));

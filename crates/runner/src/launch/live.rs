@@ -15,6 +15,7 @@ use crate::session::conversation::{ModelCalls, ModelLine};
 use crate::session::questions::Questions;
 use crate::session::supervise::{Ending, Watched, stop_requested, supervise, take_signals};
 use crate::store::journal::{self, Journal};
+use crate::store::names::fresh_run_id;
 use crate::suite::Judged;
 use crate::tape::Taping;
 use belljar_contract::{
@@ -22,12 +23,16 @@ use belljar_contract::{
     TimeSpan,
 };
 use belljar_egress::gateway::GatewayTrouble;
+use belljar_egress::log::LOG_LIMIT;
 use belljar_egress::model_log::ModelLog;
 use belljar_egress::tape::Recorder;
 use belljar_record::{Redact, redacted_event};
 use belljar_sandbox::{Beginning, LaunchRequest, Running};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
+
+/// The largest size of an egress log that is kept in memory while a command runs.
+const UNKEPT_LIMIT: u64 = 16 << 20;
 
 /// A command whose sandbox has ended.
 pub(super) struct Ended {
@@ -114,7 +119,8 @@ fn carry_out(
     let time = asked.or_else(|| limits::time_limit(plan, workload, &stdio, terminal));
     let logs = match (&journal, &services) {
         (Some(journal), Some(_)) => Some(Logs::open(journal, taping, &stdio, environment)?),
-        (Some(_), None) | (None, _) => None,
+        (None, Some(_)) => Some(Logs::unkept(redact)?),
+        (_, None) => None,
     };
     let signals = take_signals()?;
     let (stdio, calls) = stdio.with_model_calls();
@@ -237,6 +243,8 @@ struct Logs {
     egress: (File, Redact),
     recorder: Option<Recorder>,
     model: Option<ModelLog>,
+    /// The largest size of the egress log.
+    limit: u64,
 }
 
 impl Logs {
@@ -255,7 +263,15 @@ impl Logs {
             Stdio::Conversation(_) => Some(journal.model_log()?),
             Stdio::User => None,
         };
-        Ok(Self { run: journal.id().clone(), egress, recorder, model })
+        Ok(Self { run: journal.id().clone(), egress, recorder, model, limit: LOG_LIMIT })
+    }
+
+    /// For a command that leaves no record, because nothing that it asks for is allowed.
+    fn unkept(redact: &Redact) -> Result<Self, RunError> {
+        let memory = rustix::fs::memfd_create("egress", rustix::fs::MemfdFlags::CLOEXEC);
+        let log = memory.map_err(|errno| RunError::from(EgressError::Start(errno.into())))?;
+        let egress = (File::from(log), Redact::clone(redact));
+        Ok(Self { run: fresh_run_id(), egress, recorder: None, model: None, limit: UNKEPT_LIMIT })
     }
 }
 
@@ -266,9 +282,20 @@ fn serve(
     model: Model,
     (calls, judge_calls): (Option<ModelCalls>, Option<ModelCalls>),
 ) -> Result<Serving, RunError> {
-    let Logs { run, egress: (log, redact), recorder, model: model_log } = logs;
-    let request =
-        ServingRequest { plan, running, model, recorder, model_log, calls, judge_calls, run, log, redact };
+    let Logs { run, egress: (log, redact), recorder, model: model_log, limit } = logs;
+    let request = ServingRequest {
+        plan,
+        running,
+        model,
+        recorder,
+        model_log,
+        calls,
+        judge_calls,
+        run,
+        log,
+        limit,
+        redact,
+    };
     Ok(Serving::start(services, request)?)
 }
 

@@ -13,7 +13,7 @@ use crate::environment::HostEnvironment;
 use crate::git::identity_files;
 use crate::launch::engine::engine_places;
 use crate::plan::allowances::Allowances;
-use crate::plan::planned::{Planned, SessionFlags};
+use crate::plan::planned::Planned;
 use crate::session::terminal::Terminal;
 use crate::store::instances::HeldInstance;
 use crate::store::journal::Journal;
@@ -21,7 +21,7 @@ use crate::store::locks::{Holder, SessionLock};
 use crate::suite::FilesWatch;
 use crate::tape::Taping;
 use belljar_contract::{
-    AbsPath, BindSource, Event, GuestVariable, Launch, OpenNeed, Plan, RootPart, RunFiles, RunName,
+    AbsPath, BindSource, Event, GuestVariable, Launch, OpenNeed, Plan, Purpose, RootPart, RunFiles, RunName,
     TapeValues, TimeSpan, Workload, WorkspaceMode,
 };
 use belljar_record::Redact;
@@ -150,7 +150,7 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     variables.extend(services.iter().flat_map(|services| services.variables(plan)));
     // Nothing fails after this: a record that was begun is ended by `finish`.
     let mut journal = None;
-    if records(workload, services.is_some()) {
+    if records(plan, workload) {
         let mut opened = Journal::open(planned, environment, (name.as_ref(), &subject), Arc::clone(&redact))?;
         found.unsearched.iter().for_each(|one| opened.emit(&Event::Notice { text: one.to_string() }));
         if launch.container.is_some() {
@@ -197,11 +197,11 @@ pub(super) fn prepare(request: RunRequest<'_>) -> Result<Prepared<'_>, RunError>
     Ok(Prepared { sandbox, record })
 }
 
-/// Agents leave a record, and so does every command with egress services.
-fn records(workload: &Workload, serves: bool) -> bool {
+/// Agents leave a record, and so does every command that can reach something.
+fn records(plan: &Plan, workload: &Workload) -> bool {
     match workload {
         Workload::Agent(_) => true,
-        Workload::Command(_) => serves,
+        Workload::Command(_) => plan.egress.opens() || plan.purpose == Purpose::Test,
     }
 }
 
@@ -223,7 +223,11 @@ impl Kept {
         let instance = wanted.then(|| HeldInstance::prepare(plan, SystemTime::now())).transpose()?;
         let holder = Holder { run: RunName::numbered(&plan.agent, 1), pid: std::process::id() };
         // Only a conversation that is kept can be continued by another run.
-        let session = match (continued_session(planned, workload), &instance) {
+        let continued = match workload {
+            Workload::Agent(arguments) => planned.flags.continued(arguments),
+            Workload::Command(_) => None,
+        };
+        let session = match (continued, &instance) {
             (Some(id), Some(instance)) => Some(SessionLock::take(instance, &id, &holder)?),
             (Some(_), None) | (None, _) => None,
         };
@@ -248,27 +252,6 @@ impl Kept {
         }
         Ok(Self { layer, overlays, session })
     }
-}
-
-/// The conversation that the agent's arguments ask to continue.
-fn continued_session(planned: &Planned, workload: &Workload) -> Option<String> {
-    let Workload::Agent(arguments) = workload else { return None };
-    let SessionFlags { named, newest } = &planned.session_flags;
-    let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-    for (at, argument) in arguments.iter().enumerate() {
-        if newest.contains(argument) {
-            return Some("newest".to_owned());
-        }
-        for flag in named {
-            if argument == flag {
-                return arguments.get(at + 1).cloned();
-            }
-            if let Some(id) = argument.strip_prefix(flag.as_str()).and_then(|rest| rest.strip_prefix('=')) {
-                return Some(id.to_owned());
-            }
-        }
-    }
-    None
 }
 
 /// The identities of the mounted files and directories that belljar itself made for the run.

@@ -4,6 +4,7 @@ use crate::agents::{AgentProgram, ChooseError, HeldAgent};
 use crate::dotenv::DotenvInside;
 use crate::environment::HostEnvironment;
 use crate::git::UserFiles;
+use crate::plan::arguments::HarnessFlags;
 use crate::plan::shared_values::SharedFile;
 use belljar_contract::{
     AbsPath, AgentName, AgentUsed, AgentVersion, AgentVersions, DefaultLimit, Diagnostic, Entering, OpenNeed,
@@ -59,6 +60,8 @@ impl From<ManifestError> for PlanningError {
 pub struct Planned {
     /// The plan and its reasons.
     pub compiled: Compiled,
+    /// The plan without what is given by hand; `None` if nothing is.
+    pub(crate) of_manifests: Option<Box<Planned>>,
     /// The texts that reasons and warnings point into.
     pub sources: Sources,
     pub warnings: Vec<Diagnostic>,
@@ -84,8 +87,8 @@ pub struct Planned {
     pub git_files: UserFiles,
     /// The identities of the mount sources, taken when the plan was made, or why one has none: the launch compares them.
     pub identities: BTreeMap<AbsPath, SourceIdentity>,
-    /// The flags with which the agent continues a conversation.
-    pub session_flags: SessionFlags,
+    /// The flags of the agent that belljar uses or looks for.
+    pub(crate) flags: HarnessFlags,
     /// The arguments with which the agent speaks its protocol, including those of every ability.
     pub conversation_arguments: Vec<String>,
     /// The versions of the agent that belljar was tested with.
@@ -101,6 +104,20 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// What the manifests alone ask for. An agreement is about this: what is given by hand needs none, and none comes
+    /// from it.
+    #[must_use]
+    pub fn of_manifests(&self) -> &Planned {
+        self.of_manifests.as_deref().unwrap_or(self)
+    }
+
+    /// The keys of the values that are given by hand.
+    #[must_use]
+    pub fn given_by_hand(&self) -> Vec<&str> {
+        let given = self.compiled.reasons.iter().filter(|reason| reason.is_given_by_hand());
+        given.map(|reason| reason.key.as_str()).collect()
+    }
+
     /// Keeps the version that belljar keeps from being removed, for as long as the result lives.
     ///
     /// # Errors
@@ -128,15 +145,6 @@ impl Planned {
     pub fn program_found(&self) -> Option<&AbsPath> {
         self.program.as_ref().ok().and_then(AgentProgram::path)
     }
-}
-
-/// The flags with which an agent continues a conversation.
-#[derive(Debug, Clone, Default)]
-pub struct SessionFlags {
-    /// Flags whose value names the conversation.
-    pub named: Vec<String>,
-    /// Flags that mean the newest conversation.
-    pub newest: Vec<String>,
 }
 
 /// The result of [`Planner::check`].

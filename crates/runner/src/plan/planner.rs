@@ -3,23 +3,24 @@
 use crate::agents::{AgentProgram, ChooseError, kept_agent, program_on_path};
 use crate::egress::{first_place, upstream_shown};
 use crate::environment::HostEnvironment;
-use crate::plan::planned::{Checked, Planned, PlanningError, SessionFlags};
+use crate::plan::arguments::HarnessFlags;
+use crate::plan::mounted::{identities, mounted};
+use crate::plan::planned::{Checked, Planned, PlanningError};
 use crate::plan::secret_values::entering;
 use crate::plan::shared_values::{self, SharedFile};
 use crate::plan::{agreed_files, facts, manifests, project};
 use belljar_contract::{
     AbsPath, AgentChoice, AgentName, AgentRelease, AgentSource, AgentUsed, AgentVersions, Harness,
-    HarnessProfile, ImageName, MountSource, NamedBy, Plan, Purpose, SandboxChoice,
+    HarnessProfile, ImageName, NamedBy, Plan, Purpose, SandboxChoice,
 };
 use belljar_plan::{
-    BUILT_IN_AGENT, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestError, ProjectFacts,
-    Questions, Request, Rigour, Selection, UserFacts, built_in_manifest, further_questions, questions,
-    select,
+    BUILT_IN_AGENT, ByHand, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestError,
+    ProjectFacts, Questions, Request, Rigour, Selection, UserFacts, built_in_manifest, further_questions,
+    questions, select,
 };
-use belljar_sandbox::{Capacity, SourceIdentity};
+use belljar_sandbox::Capacity;
 use belljar_session::Harnesses;
-use belljar_sys::mounts::try_identity;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Makes plans for one directory.
@@ -29,6 +30,7 @@ pub struct Planner {
     project: ProjectFacts,
     sandbox: SandboxChoice,
     agent: Option<AgentChoice>,
+    by_hand: ByHand,
     /// The directory with copies of a suite's files, for the plan of a scenario.
     stage: Option<PlannedStage>,
 }
@@ -58,7 +60,15 @@ impl Planner {
     pub fn new(environment: HostEnvironment) -> Result<Self, PlanningError> {
         let project = project::find(&environment.directory)?;
         let sandbox = SandboxChoice::default();
-        Ok(Self { harnesses: Harnesses::load()?, project, environment, sandbox, agent: None, stage: None })
+        Ok(Self {
+            harnesses: Harnesses::load()?,
+            project,
+            environment,
+            sandbox,
+            agent: None,
+            by_hand: ByHand::default(),
+            stage: None,
+        })
     }
 
     /// Sets the isolation that the command line asks for; it overrides the manifest.
@@ -72,6 +82,13 @@ impl Planner {
     #[must_use]
     pub fn with_agent(mut self, agent: Option<AgentChoice>) -> Self {
         self.agent = agent;
+        self
+    }
+
+    /// Sets what the command line gives the agent for one run; it lies above the manifests.
+    #[must_use]
+    pub fn with_by_hand(mut self, by_hand: ByHand) -> Self {
+        self.by_hand = by_hand;
         self
     }
 
@@ -158,6 +175,7 @@ impl Planner {
             project,
             sandbox: SandboxChoice::default(),
             agent,
+            by_hand: ByHand::default(),
             stage: Some(stage),
         };
         let manifest = belljar_plan::parse(vec![text])?;
@@ -188,23 +206,34 @@ impl Planner {
         purpose: Purpose,
     ) -> Result<Planned, PlanningError> {
         let list = self.harnesses.list();
-        let asked = questions(
-            manifest,
-            Some(std::slice::from_ref(name)),
-            &list,
-            &self.environment.home,
-            &self.project,
-        );
+        let laid = (!self.by_hand.is_empty())
+            .then(|| manifest.with_by_hand(name, &self.by_hand, &self.project.directory));
+        let mut asked = Questions::default();
+        for manifest in std::iter::once(manifest).chain(&laid) {
+            let agents = Some(std::slice::from_ref(name));
+            asked.extend(questions(manifest, agents, &list, &self.environment.home, &self.project));
+        }
+        // Gathered once, so that what is agreed to and what is started are made from the same facts.
         let facts = self.facts(asked, &list);
-        let mut compiler = Compiler::new(Request {
-            manifest,
-            harnesses: &list,
-            facts: &facts,
-            purpose,
-            rigour: Rigour::Launch,
-            sandbox: &self.sandbox,
-            agent: self.agent.as_ref(),
-        });
+        let plan = |manifest, rigour| {
+            let (harnesses, facts) = (list.as_slice(), &facts);
+            let (sandbox, agent) = (&self.sandbox, self.agent.as_ref());
+            self.planned(Request { manifest, harnesses, facts, purpose, rigour, sandbox, agent }, name)
+        };
+        let Some(laid) = &laid else { return plan(manifest, Rigour::Launch) };
+        // A variable that is not set may be given by hand.
+        let of_manifests = plan(manifest, Rigour::Check)?;
+        Ok(Planned {
+            needs_agreement: of_manifests.needs_agreement,
+            used_by_others: of_manifests.used_by_others.clone(),
+            of_manifests: Some(Box::new(of_manifests)),
+            ..plan(laid, Rigour::Launch)?
+        })
+    }
+
+    fn planned(&self, request: Request<'_>, name: &AgentName) -> Result<Planned, PlanningError> {
+        let Request { manifest, harnesses, .. } = request;
+        let mut compiler = Compiler::new(request);
         let compiled = compiler.agent(name);
         let (sources, diagnostics) = compiler.finish();
         let Some(compiled) = compiled else {
@@ -214,7 +243,8 @@ impl Planner {
         let shared_files = self.shared_files(&compiled.plan);
         let (program, agent) = self.program(&compiled.plan);
         let path = program.as_ref().ok().and_then(AgentProgram::path);
-        let model = self.profile(&compiled.plan.harness).map(|profile| &profile.model);
+        let profile = self.profile(&compiled.plan.harness);
+        let model = profile.map(|profile| &profile.model);
         Ok(Planned {
             entering: entering(&compiled.plan, &shared_files, &self.environment),
             shared_files,
@@ -224,16 +254,17 @@ impl Planner {
             upstream: model.and_then(|model| upstream_shown(model, &self.environment)),
             called: Some(name.clone()),
             repository: self.project.outside_repository.clone(),
-            used_by_others: self.used_by_others(manifest, &list),
+            used_by_others: self.used_by_others(manifest, harnesses),
             git_files: self.environment.git_files(),
             identities: identities(&compiled.plan, path),
-            session_flags: self.session_flags(&compiled.plan.harness),
+            flags: profile.map(HarnessFlags::of).unwrap_or_default(),
             conversation_arguments: self.conversation_arguments(&compiled.plan.harness),
             versions: self.versions(&compiled.plan.harness),
             needs_agreement: manifest.has_project_layer()
                 || compiled.plan.workspace.unguarded.is_some()
                 || compiled.takes_from_project
                 || !compiled.plan.used_outside.is_empty(),
+            of_manifests: None,
             program,
             agent,
             compiled,
@@ -316,13 +347,6 @@ impl Planner {
         self.profile(&plan.harness).map(|profile| shared_values::files(plan, profile)).unwrap_or_default()
     }
 
-    fn session_flags(&self, harness: &str) -> SessionFlags {
-        self.profile(harness).map_or_else(SessionFlags::default, |profile| SessionFlags {
-            named: profile.session_flags.clone(),
-            newest: profile.newest_session_flags.clone(),
-        })
-    }
-
     fn conversation_arguments(&self, harness: &str) -> Vec<String> {
         let abilities = |profile: &HarnessProfile| {
             let abilities = profile.versions.abilities.iter();
@@ -355,42 +379,4 @@ impl Planner {
         let found = kept_agent(&self.environment, &AgentRelease { name, version });
         (found.map(|found| AgentProgram::Kept(Box::new(found))).map_err(Arc::new), used)
     }
-}
-
-/// The identities of everything of the host that the plan mounts. The launch refuses a source that has none, and says
-/// why it has none.
-fn identities(plan: &Plan, program: Option<&AbsPath>) -> BTreeMap<AbsPath, SourceIdentity> {
-    let sources = plan.mounts.iter().filter_map(|mount| match &mount.source {
-        MountSource::Host(path) => Some(path),
-        MountSource::Workspace => Some(&plan.workspace.source),
-        MountSource::AgentProgram => program,
-        MountSource::System
-        | MountSource::Image
-        | MountSource::SyntheticEtc
-        | MountSource::Proc
-        | MountSource::Devices
-        | MountSource::Temporary
-        | MountSource::InstanceDirectory(_)
-        | MountSource::InstanceFile(_) => None,
-    });
-    sources.map(|path| (path.clone(), try_identity(path.as_path()))).collect()
-}
-
-/// The directories and files of the host that the agent gets.
-fn mounted(plan: &Plan) -> impl Iterator<Item = &AbsPath> + Clone {
-    let mounts = plan.mounts.iter().filter_map(|mount| match &mount.source {
-        MountSource::Host(path) | MountSource::InstanceDirectory(path) | MountSource::InstanceFile(path) => {
-            Some(path)
-        }
-        // The project is named below; the others hold no file of the user.
-        MountSource::Workspace
-        | MountSource::System
-        | MountSource::Image
-        | MountSource::SyntheticEtc
-        | MountSource::Proc
-        | MountSource::Devices
-        | MountSource::Temporary
-        | MountSource::AgentProgram => None,
-    });
-    std::iter::once(&plan.workspace.source).chain(mounts)
 }

@@ -2,7 +2,7 @@
 
 use crate::environment::HostEnvironment;
 use crate::plan::shared_values::{self, SharedFile};
-use belljar_contract::{Entering, EnvEntry, EnvGiver, EnvSource, Plan, Secret};
+use belljar_contract::{Entering, EnvEntry, EnvSource, Plan, Secret};
 
 /// All values that enter as secrets, by name. Variables and shared files are read to find out which of their values
 /// cannot be redacted; files, commands and questions of the manifest are not.
@@ -21,16 +21,12 @@ pub(crate) fn entering(plan: &Plan, shared: &[SharedFile], environment: &HostEnv
 }
 
 fn source(entry: &EnvEntry, environment: &HostEnvironment) -> String {
-    let mut out = entry.source.describe();
-    if let EnvSource::Variable(name) = &entry.source
-        && let Some(file) = environment.file_of(name.as_str())
-    {
-        out.push_str(&format!(" in {}", environment.shown_from_home(file)));
-    }
-    match &entry.giver {
-        EnvGiver::McpServer(server) => format!("{out}, for the MCP server {server}"),
-        EnvGiver::Agent | EnvGiver::Harness(_) => out,
-    }
+    let described = entry.describe();
+    let EnvSource::Variable(name) = &entry.source else { return described };
+    let Some(file) = environment.file_of(name.as_str()) else { return described };
+    let own = entry.source.describe();
+    let file = format!("{own} in {}", environment.shown_from_home(file));
+    described.replacen(&own, &file, 1)
 }
 
 /// The value, if it is available without reading a file, running a command or asking the user.

@@ -21,15 +21,14 @@ pub fn report_denied(denied: &[Denied], output: &Output) {
 }
 
 /// The lines that would allow what was asked for. Whether it should be is for the user to say.
-pub fn proposal(planned: &Planned, needed: &[Destination]) -> String {
+pub fn proposal(planned: &Planned, needed: &[Destination], denied: &[Denied]) -> String {
     let agent = &planned.compiled.plan.agent;
-    if needed.is_empty() && planned.compiled.plan.egress.rules.is_empty() {
-        return "belljar: `egress.allow` is empty, so no host could be reached and no request was logged; \
-            allow one host, and `--learn` shows the others"
-            .to_owned();
-    }
     if needed.is_empty() {
-        return "belljar: nothing was asked for that the rules do not allow".to_owned();
+        return match denied.is_empty() {
+            true => "belljar: nothing was asked for that the rules do not allow",
+            false => "belljar: no further host would allow what was refused",
+        }
+        .to_owned();
     }
     let mut text = format!(
         "belljar: to allow what was asked for, add to the manifest what you agree with:\n\n  [agents.{agent}.egress]\n"

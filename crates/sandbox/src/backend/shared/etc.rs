@@ -1,4 +1,4 @@
-//! The generated `/etc`: an `agent` user, loopback names, and a resolver where names can be resolved.
+//! The generated `/etc`: an `agent` user, loopback names, and the resolver of the run.
 
 use belljar_contract::{AbsPath, RESOLVER};
 
@@ -6,7 +6,7 @@ use belljar_contract::{AbsPath, RESOLVER};
 pub(super) const USER: u32 = 1000;
 
 /// The paths of the files with their contents.
-pub(super) fn files(home: &AbsPath, resolver: bool) -> Vec<(&'static str, String)> {
+pub(super) fn files(home: &AbsPath) -> Vec<(&'static str, String)> {
     let home = home.as_path().to_string_lossy();
     vec![
         (
@@ -20,25 +20,14 @@ pub(super) fn files(home: &AbsPath, resolver: bool) -> Vec<(&'static str, String
         ("/etc/group", format!("root:x:0:\nagent:x:{USER}:\nnogroup:x:65534:\n")),
         ("/etc/hosts", "127.0.0.1 localhost belljar\n::1 localhost belljar\n".to_owned()),
         ("/etc/hostname", "belljar\n".to_owned()),
+        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n".to_owned()),
         (
-            "/etc/nsswitch.conf",
+            "/etc/resolv.conf",
             format!(
-                "passwd: files\ngroup: files\nhosts: files{}\nservices: files\n",
-                if resolver { " dns" } else { "" }
+                "# Answers for allowed names alone.\nnameserver {}\noptions timeout:2 attempts:2\n",
+                RESOLVER.ip()
             ),
         ),
-        ("/etc/resolv.conf", resolv_conf(resolver)),
         ("/etc/shells", "/bin/sh\n/bin/bash\n".to_owned()),
     ]
-}
-
-fn resolv_conf(resolver: bool) -> String {
-    if resolver {
-        format!(
-            "# Answers for allowed names alone.\nnameserver {}\noptions timeout:2 attempts:2\n",
-            RESOLVER.ip()
-        )
-    } else {
-        "# Nothing can be reached, so no name has an address.\n".to_owned()
-    }
 }

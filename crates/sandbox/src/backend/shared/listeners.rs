@@ -35,10 +35,10 @@ pub(in crate::backend) fn listeners(lowering: &Lowering<'_>) -> Vec<GuestListene
     wanted.into_iter().flatten().collect()
 }
 
-/// Adds a listener for each address that an allowed host name resolves to inside.
+/// Adds the resolver, and a listener for each address that an allowed host name resolves to inside.
 pub(in crate::backend) fn with_allowed_hosts(mut spec: GuestSpec, plan: &Plan) -> GuestSpec {
-    let listeners = SyntheticAddresses::of(&plan.egress).listeners();
-    spec.range = (!listeners.is_empty()).then_some(SyntheticAddresses::RANGE);
-    spec.listeners.extend(listeners);
+    // Also without an address: only in a namespace of its own can the guest open the resolver's port.
+    spec.range = Some(SyntheticAddresses::RANGE);
+    spec.listeners.extend(SyntheticAddresses::of(&plan.egress).listeners());
     spec
 }

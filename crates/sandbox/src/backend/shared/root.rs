@@ -7,8 +7,7 @@
 use super::{etc, guest_inside, listeners};
 use crate::backend::{KeptAt, Lowering, SystemEntry};
 use belljar_contract::{
-    AbsPath, Access, BindSource, FileContent, Mount, MountSource, Plan, RootPart, SyntheticAddresses,
-    Workload, WorkspaceMode,
+    AbsPath, Access, BindSource, FileContent, Mount, MountSource, Plan, RootPart, Workload, WorkspaceMode,
 };
 
 /// The parts of the root, in order.
@@ -74,8 +73,7 @@ fn lower_mount(mount: &Mount, lowering: &Lowering<'_>, parts: &mut Parts) {
         // The system comes first, before anything of the plan.
         MountSource::System | MountSource::Image => {}
         MountSource::SyntheticEtc => {
-            let resolver = !SyntheticAddresses::of(&plan.egress).addresses.is_empty();
-            for (path, text) in etc::files(&plan.home_directory, resolver) {
+            for (path, text) in etc::files(&plan.home_directory) {
                 parts.own(path, |at| RootPart::File { at, content: FileContent::Text(text) });
             }
             // An image has its own.

@@ -168,6 +168,22 @@ fn the_stored_tapes_are_green_as_they_are() {
     assert_eq!((&values["listed"], &values["unchecked"]), (&json!(false), &json!(0)), "{}", found.stdout);
 }
 
+/// A frame that this version knows can be unknown on a tape; one that nobody knows is on no tape that does not have it.
+#[test]
+fn a_frame_that_became_known_contradicts_nothing() {
+    for (kind, green) in [("command_lifecycle", 2), ("comet", 0)] {
+        let mut all = Altered::new();
+        all.add("examples/report", kind.to_owned(), |tape| {
+            let mut events = events_of(tape);
+            let first = events.iter().position(|(_, event)| event["kind"] == "seen").unwrap();
+            let unknown = json!({"kind": "seen", "what": {"kind": "unknown_frame", "frame": kind}});
+            events.insert(first, (events[first].0, unknown));
+            write_events(tape, &events);
+        });
+        assert_eq!(all.green(&["examples/report"]).len(), green, "{kind}");
+    }
+}
+
 /// The tests of one stored tape: each takes its time.
 macro_rules! never_green {
     ($($tape:ident: $stored:expr),*) => {$(

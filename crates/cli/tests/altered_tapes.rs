@@ -1,8 +1,8 @@
 //! A recording from which one answer, artifact, check or event was taken out or replaced is never green, though every digest
 //! that covers it was computed anew.
 //!
-//! The stored tapes are those in `museum/`, which an earlier version recorded, and one of the examples. Each change makes
-//! a tape of its own, and all of one kind and one stored tape are judged in one call.
+//! The stored tapes are those in `museum/`, which an earlier version of belljar or of the agent recorded, and one of the
+//! examples. Each change makes a tape of its own, and all of one kind and one stored tape are judged in one call.
 
 use crate::cmd::record::{data, files};
 use crate::forged_tapes::{lines, write_events, write_part};
@@ -20,8 +20,16 @@ use std::time::Duration;
 const DEADLINE: Duration = Duration::from_secs(240);
 
 /// Directories with a tape each; the last is one of the examples as the present version stores it.
-const STORED: [&str; 5] =
-    ["museum/changelog", "museum/forecast", "museum/report", "examples/report", "packed/report"];
+const STORED: [&str; 8] = [
+    "museum/changelog",
+    "museum/forecast",
+    "museum/report",
+    "museum/2.1.197/changelog",
+    "museum/2.1.197/forecast",
+    "museum/2.1.197/report",
+    "examples/report",
+    "packed/report",
+];
 
 /// Where they lie.
 const PLACES: [&str; 3] = ["examples", "museum", "packed"];
@@ -220,8 +228,9 @@ never_green!(
     old_changelog: super::STORED[0],
     old_forecast: super::STORED[1],
     old_report: super::STORED[2],
-    report: super::STORED[3],
-    packed_report: super::STORED[4]
+    older_report: super::STORED[5],
+    report: super::STORED[6],
+    packed_report: super::STORED[7]
 );
 
 #[track_caller]

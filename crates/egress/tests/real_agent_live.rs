@@ -171,7 +171,8 @@ impl Run {
 fn a_run_to_its_end_with_the_key_outside() {
     require!(Agent);
     let mut stage = Stage::new();
-    let task = json!({"description": "d", "prompt": "p", "subagent_type": "general-purpose"});
+    let task = json!({"description": "d", "prompt": "p", "subagent_type": "general-purpose",
+        "run_in_background": false});
     let script = Script::new()
         .turn(Turn::tool_use(
             "Bash",

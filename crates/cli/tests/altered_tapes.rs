@@ -263,7 +263,6 @@ fn altered_frames(example: &str) {
             }
         }
     }
-    println!("{} changes", all.what.len());
     assert_eq!(all.green(&[example]), [""; 0]);
 }
 
@@ -474,7 +473,6 @@ fn altered_exchanges(example: &str) {
             );
         }
     }
-    println!("{} changes", all.what.len());
     assert_eq!(all.green(&[example]), [""; 0]);
 }
 
@@ -576,7 +574,6 @@ fn altered_parts(example: &str) {
             write_part(tape, "egress.jsonl", text.as_bytes())
         });
     }
-    println!("{} changes", all.what.len());
     assert_eq!(all.green(&[example]), [""; 0]);
 }
 
@@ -602,6 +599,5 @@ fn altered_scenario(example: &str) {
             all.what.insert(name, format!("{with:?} in the place of {}", lines[at]));
         }
     }
-    println!("{} changes", all.what.len());
     assert_eq!(all.green(&["scenarios"]), [""; 0]);
 }

@@ -62,7 +62,7 @@ pub fn fixture(verb: &str) -> Stage {
         crate::cmd::record::recorded(&stage);
     }
     if verb == "agent" {
-        crate::cmd::agent::planted(&stage, "2.1.325");
+        crate::cmd::agent::planted(&stage, "2.1.327");
     }
     if verb == "image" {
         let own = Own::on(stage);

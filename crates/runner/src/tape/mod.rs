@@ -49,7 +49,8 @@ pub use facts::{Changed, ChangedCause, TapeFacts};
 pub(crate) use facts::{plugin_digests, skill_digests};
 pub(crate) use find::is_tape;
 pub use find::{
-    FindError, find_tapes, finds_its_scenario, not_replayed, scenario_of, sharing_a_tape, tape_beside,
+    FindError, find_tapes, finds_its_scenario, is_named_tape, not_replayed, scenario_of, sharing_a_tape,
+    tape_beside,
 };
 pub use har::har;
 pub use make::{MakeError, agent_version, make};

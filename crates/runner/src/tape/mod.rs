@@ -33,6 +33,7 @@ mod to_script;
 mod trees;
 mod usage;
 mod values;
+mod varying;
 
 pub(crate) use answers::RecordedAnswers;
 pub use belljar_egress::tape::{
@@ -70,6 +71,7 @@ pub use to_script::{ScriptOfTape, to_script};
 pub(crate) use trees::{lone_file, tree};
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
+pub use varying::{Varying, varying};
 
 use belljar_contract::{
     AbsPath, AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, SuiteNormaliser,

@@ -61,7 +61,8 @@ pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style:
         }
     }
     if let Some(directory) = &result.directory {
-        text.push_str(&format!("    {}\n", style.dim(&visible(&directory.to_string()))));
+        let line = format!("the run is recorded in {}", visible(&directory.to_string()));
+        text.push_str(&format!("    {}\n", style.dim(&line)));
     }
     text
 }

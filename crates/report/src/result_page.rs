@@ -1,5 +1,6 @@
 //! The result of a scenario as lines for people; a suite prints them as each scenario ends.
 
+use crate::live::to_paste;
 use crate::{Style, dollars, judge_part, seconds};
 use belljar_contract::{CheckResult, ExitCode, Outcome, ScenarioResult, SuiteCount, visible, visible_lines};
 use std::collections::BTreeSet;
@@ -29,15 +30,19 @@ pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style:
     }
     let meaning = ExitCode::from_status(result.exit_code.into()).map_or("unknown status", ExitCode::meaning);
     let mut text = format!("{} {name} {}\n", style.removed(meaning), style.dim(&took));
+    // The cause comes first: a check can fail because the run ended early.
+    for signal in result.weighty_signals() {
+        text.push_str(&format!("    {}: {}\n", visible(&signal.code), visible(&signal.message)));
+    }
+    for rules in &result.would_answer {
+        to_paste(rules).lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+    }
     for check in result.unmet_checks() {
         text.push_str(&format!("    {}: {}\n", visible(&check.check), visible(&check.message)));
     }
     if !waived.is_empty() {
         text.push_str(waived.trim_start_matches('\n'));
         text.push('\n');
-    }
-    for signal in result.weighty_signals() {
-        text.push_str(&format!("    {}: {}\n", visible(&signal.code), visible(&signal.message)));
     }
     for found in &result.diagnostics {
         let (place, message) = (&found["place"], found["message"].as_str().unwrap_or_default());
@@ -56,7 +61,8 @@ pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style:
         }
     }
     if let Some(directory) = &result.directory {
-        text.push_str(&format!("    {}\n", style.dim(&visible(&directory.to_string()))));
+        let line = format!("the run is recorded in {}", visible(&directory.to_string()));
+        text.push_str(&format!("    {}\n", style.dim(&line)));
     }
     text
 }

@@ -20,9 +20,9 @@ use std::path::PathBuf;
 /// Record scenarios, so that they can be replayed without a model
 ///
 /// Each scenario is run and judged as by `test`, and every exchange with the model is kept on a tape beside it,
-/// NAME.tape. A run that did not pass is not recorded. An older tape is replaced only by a whole new one. A run of which no
-/// tape can be made is kept as a run. Secrets that belljar knows are replaced by their names. Several scenarios are recorded
-/// at once; each has a tape of its own.
+/// NAME.tape. A run that did not pass is not recorded. An older tape is replaced only by a whole new one. If no
+/// tape can be made, the run itself is kept. Secrets that belljar knows are replaced by their names. Several scenarios are
+/// recorded at once; each has a tape of its own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar record --scripted scenarios/hello.yaml\n  \
     $ belljar record --json --scripted scenarios -k hello --out tapes\n")]

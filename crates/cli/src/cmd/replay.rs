@@ -62,7 +62,7 @@ pub struct ReplayArgs {
     /// Change the recording, one value at a time, and list the changes that no check notices; if any, the status is 1
     #[arg(long, requires = "protocol")]
     mutate: bool,
-    /// Require everything to be as recorded, the plan and the agent's version and program too
+    /// Require everything to be as recorded, including the plan and the agent's version and program
     #[arg(long, conflicts_with = "allow_stale")]
     strict: bool,
     /// Judge a recording even if its scenario, session, skills, plugins or inputs changed since

@@ -48,7 +48,7 @@ pub struct TryOptions {
     /// End a run after this time, overriding the scenario [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = patience)]
     pub timeout: Option<TimeSpan>,
-    /// Stage files of skills and plugins that git does not track, too
+    /// Also stage files of skills and plugins that git does not track
     #[arg(long, hide_short_help = true)]
     pub include_untracked: bool,
     /// Keep the whole workspace in the run's directory

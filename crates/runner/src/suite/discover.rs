@@ -128,7 +128,7 @@ impl Discovered {
             if ending == "yaml" || ending == "yml" {
                 self.file(path);
             } else if ending.eq_ignore_ascii_case("yaml") || ending.eq_ignore_ascii_case("yml") {
-                self.skip(&path, "is no scenario: those end in `.yaml` or `.yml`".to_owned());
+                self.skip(&path, "is not a scenario: those end in `.yaml` or `.yml`".to_owned());
             }
         }
     }
@@ -168,7 +168,7 @@ fn kind_of(path: &AbsPath) -> Result<CheckedKind, String> {
     read.map_err(|error| format!("cannot be read: {error}"))?;
     let text = DocumentText { name: String::new(), bytes };
     kind_of_yaml(&text)
-        .map_err(|why| format!("is no scenario, session, answer policy or list of servers: {why}"))
+        .map_err(|why| format!("is not a scenario, session, answer policy or list of servers: {why}"))
 }
 
 /// The script beside a scenario.

@@ -88,6 +88,8 @@ pub struct Trial {
     pub file: Option<AbsPath>,
     /// The text of the scenario. One is made for a skill that is tried without a scenario.
     pub text: Vec<u8>,
+    /// The session that the command line describes, with absolute paths, for a skill that is tried without a scenario.
+    pub described: Option<Vec<u8>>,
     /// Warnings about the files.
     pub warnings: Vec<(Sources, Diagnostic)>,
     /// The paths that the session names, resolved.
@@ -239,6 +241,7 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
         rules,
         file: None,
         text: bytes,
+        described: None,
         warnings: reported,
         found,
         cost: None,

@@ -320,6 +320,7 @@ impl Trial {
             name: self.scenario.name.clone(),
             file: self.file.clone(),
             text: self.text.clone(),
+            session: self.described.clone(),
             skills: skill_digests(plan),
             plugins: plugin_digests(plan),
         }

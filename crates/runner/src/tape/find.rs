@@ -56,14 +56,20 @@ pub fn sharing_a_tape(targets: &[(AbsPath, AbsPath)]) -> Option<[&AbsPath; 2]> {
     })
 }
 
+/// Whether a path is that of a tape, be it broken.
+#[must_use]
+pub fn is_named_tape(path: &AbsPath) -> bool {
+    let named = path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(SUFFIX));
+    path.child(HEAD).as_path().exists() || (named && path.as_path().is_dir())
+}
+
 /// The tapes that a path stands for: the tape itself, or those in a directory, sorted.
 ///
 /// # Errors
 /// If there is none.
 pub fn find_tapes(path: &AbsPath) -> Result<Vec<AbsPath>, FindError> {
     let mut out = Vec::new();
-    let named = path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(SUFFIX));
-    if path.child(HEAD).as_path().exists() || (named && path.as_path().is_dir()) {
+    if is_named_tape(path) {
         out.push(path.clone());
     } else {
         below(path, 0, &mut out);

@@ -33,6 +33,7 @@ mod to_script;
 mod trees;
 mod usage;
 mod values;
+mod varying;
 
 pub(crate) use answers::RecordedAnswers;
 pub use belljar_egress::tape::{
@@ -49,7 +50,8 @@ pub use facts::{Changed, ChangedCause, TapeFacts};
 pub(crate) use facts::{plugin_digests, skill_digests};
 pub(crate) use find::is_tape;
 pub use find::{
-    FindError, find_tapes, finds_its_scenario, not_replayed, scenario_of, sharing_a_tape, tape_beside,
+    FindError, find_tapes, finds_its_scenario, is_named_tape, not_replayed, scenario_of, sharing_a_tape,
+    tape_beside,
 };
 pub use har::har;
 pub use make::{MakeError, agent_version, make};
@@ -69,6 +71,7 @@ pub use to_script::{ScriptOfTape, to_script};
 pub(crate) use trees::{lone_file, tree};
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
+pub use varying::{Varying, varying};
 
 use belljar_contract::{
     AbsPath, AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, SuiteNormaliser,

@@ -1,6 +1,6 @@
 //! Writes the answers that were given in a run as options and rules, so that the next run needs no one to ask.
 
-use super::paste::quoted;
+use super::paste::{quoted, when_tool};
 use belljar_contract::{AskedQuestion, Observation, Pattern, RequestId, visible};
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ fn rule(about: &str, given: &Given) -> String {
     match given {
         Given::Tool { allowed } => {
             let decide = if *allowed { "allow" } else { "deny" };
-            format!("- when_tool: {}\n  decide: {decide}\n", quoted(about))
+            format!("{}\n  decide: {decide}\n", when_tool(about))
         }
         Given::Labels { labels } => {
             let labels: Vec<String> = labels.iter().map(|label| quoted(label)).collect();

@@ -132,13 +132,13 @@ impl Check for Semantic {
                 ClaimStand::DoesNot => "does not hold",
                 ClaimStand::Unclear => {
                     open += 1;
-                    "is open"
+                    "is unknown"
                 }
             };
             notes.push(format!("{:?} {word}; {says}", excerpt(&claim.text)));
         }
         let least = self.least();
-        let message = format!("{holds} claims hold, {open} are open, at least {least} wanted");
+        let message = format!("{holds} of {} claims hold, {open} unknown, at least {least} wanted", claims.len());
         let finding = if holds >= least {
             run.holds_if_whole(message)
         } else if holds + open >= least {

@@ -14,7 +14,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, ExitCode};
 use belljar_runner::HostEnvironment;
-use belljar_runner::tape::{Tape, find_tapes};
+use belljar_runner::tape::{FindError, Tape, find_tapes, is_named_tape};
 use std::path::PathBuf;
 
 /// Check, read, compare, export, convert, clean and refresh tapes
@@ -97,5 +97,9 @@ fn tapes(paths: &[PathBuf], environment: &HostEnvironment) -> Result<Vec<AbsPath
 }
 
 fn open(path: &PathBuf, environment: &HostEnvironment) -> Result<Tape, CliError> {
-    Tape::open(&TryOptions::path(environment, path)?).map_err(CliError::from)
+    let path = TryOptions::path(environment, path)?;
+    if !is_named_tape(&path) {
+        return Err(FindError::NoTape { path }.into());
+    }
+    Tape::open(&path).map_err(CliError::from)
 }

@@ -31,6 +31,7 @@ mod show;
 mod staleness;
 mod to_script;
 mod trees;
+mod upgrade;
 mod usage;
 mod values;
 
@@ -67,6 +68,7 @@ pub(crate) use staleness::changed_besides_checks;
 pub use staleness::{Compared, as_recorded, stale};
 pub use to_script::{ScriptOfTape, to_script};
 pub(crate) use trees::{lone_file, tree};
+pub use upgrade::upgrade_report;
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
 

@@ -64,7 +64,7 @@ pub enum UpgradeOutcome {
 }
 
 impl UpgradeOutcome {
-    const ALL: [Self; 6] = [
+    pub const ALL: [Self; 6] = [
         Self::SameVerdict,
         Self::VerdictChanged,
         Self::Drifted,
@@ -155,7 +155,9 @@ impl MovedKind {
         Self::Reminders,
     ];
 
-    const fn describe(self) -> &'static str {
+    /// The kind for people.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
         match self {
             Self::ToolAdded => "tool added",
             Self::ToolRemoved => "tool removed",
@@ -165,6 +167,15 @@ impl MovedKind {
             Self::Parameter => "parameter",
             Self::SystemPrompt => "characters of the system prompt",
             Self::Reminders => "characters of the reminders",
+        }
+    }
+
+    /// Whether a difference is its name alone.
+    #[must_use]
+    pub const fn is_named(self) -> bool {
+        match self {
+            Self::ToolAdded | Self::ToolRemoved | Self::ToolChanged | Self::ResultWorded => true,
+            Self::ToolRenamed | Self::Parameter | Self::SystemPrompt | Self::Reminders => false,
         }
     }
 

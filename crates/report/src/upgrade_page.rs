@@ -3,8 +3,8 @@
 use crate::Style;
 use crate::html::{escaped, page};
 use belljar_contract::{
-    AbsPath, ChangedCheck, Outcome, SizeChange, UpgradeDrift, UpgradeOutcome, UpgradeReport, UpgradeRequests,
-    UpgradedTape, visible, visible_lines,
+    AbsPath, ChangedCheck, MovedInTapes, MovedKind, Outcome, SizeChange, UpgradeDrift, UpgradeOutcome,
+    UpgradeReport, UpgradeRequests, UpgradedTape, visible, visible_lines,
 };
 
 /// About so many characters are a token.
@@ -27,7 +27,7 @@ pub fn render_upgrade(report: &UpgradeReport, shown: PathShown<'_>, style: Style
     }
     out.push_str(&moved_text(report, style));
     out.push_str(&again_text(report, shown, style));
-    out.push_str(&format!("{}\n", summary(report)));
+    out.push_str(&format!("\n{}\n", summary(report)));
     out
 }
 
@@ -103,11 +103,30 @@ fn moved_text(report: &UpgradeReport, style: Style) -> String {
         return String::new();
     }
     let mut out = format!("\n{}\n", style.bold("What the agent sends otherwise"));
-    for moved in &report.moved {
-        let tapes = counted(moved.tapes, "tape");
-        out.push_str(&format!("  {tapes:<9} {}\n", visible(&moved.moved.sentence())));
+    for (tapes, line) in moved_lines(report) {
+        out.push_str(&format!("  {:<9} {}\n", counted(tapes, "tape"), visible(&line)));
     }
     out
+}
+
+/// The differences, those of one kind that are in as many tapes on one line.
+fn moved_lines(report: &UpgradeReport) -> Vec<(usize, String)> {
+    let mut named: Vec<(MovedKind, usize, Vec<&str>)> = Vec::new();
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    for MovedInTapes { moved, tapes } in &report.moved {
+        if !moved.kind.is_named() {
+            lines.push((*tapes, moved.sentence()));
+            continue;
+        }
+        match named.iter_mut().find(|(kind, count, _)| (*kind, *count) == (moved.kind, *tapes)) {
+            Some((_, _, names)) => names.push(&moved.name),
+            None => named.push((moved.kind, *tapes, vec![&moved.name])),
+        }
+    }
+    let line = |(kind, tapes, names): (MovedKind, usize, Vec<&str>)| {
+        (tapes, format!("{}: {}", kind.describe(), names.join(", ")))
+    };
+    named.into_iter().map(line).chain(lines).collect()
 }
 
 fn again_text(report: &UpgradeReport, shown: PathShown<'_>, style: Style) -> String {
@@ -142,27 +161,25 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 fn summary(report: &UpgradeReport) -> String {
-    let outcomes = [
-        UpgradeOutcome::SameVerdict,
-        UpgradeOutcome::VerdictChanged,
-        UpgradeOutcome::Drifted,
-        UpgradeOutcome::Unverified,
-        UpgradeOutcome::NotRun,
-        UpgradeOutcome::Interrupted,
-    ];
-    let counts = outcomes.map(|outcome| (report.count(outcome), outcome));
-    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-    let mut parts: Vec<String> =
-        counts.map(|(count, outcome)| format!("{count} {}", outcome.describe())).collect();
-    if report.not_started > 0 {
-        parts.push(format!("{} not started", report.not_started));
-    }
+    let counts = UpgradeOutcome::ALL.map(|outcome| (report.count(outcome), counted_as(outcome)));
+    let counts = counts.into_iter().chain([(report.not_started, "not started")]);
+    let parts: Vec<String> =
+        counts.filter(|(count, _)| *count > 0).map(|(count, words)| format!("{count} {words}")).collect();
+    let all = counted(report.results.len() + report.not_started, "tape");
     let before = if report.interrupted { "interrupted: " } else { "" };
-    format!(
-        "\n{before}{} of {}",
-        parts.join(", "),
-        counted(report.results.len() + report.not_started, "tape")
-    )
+    format!("{before}{all}: {}", parts.join(", "))
+}
+
+/// The outcome behind a number.
+const fn counted_as(outcome: UpgradeOutcome) -> &'static str {
+    match outcome {
+        UpgradeOutcome::SameVerdict => "with the same verdict",
+        UpgradeOutcome::VerdictChanged => "with another verdict",
+        UpgradeOutcome::Drifted
+        | UpgradeOutcome::Unverified
+        | UpgradeOutcome::NotRun
+        | UpgradeOutcome::Interrupted => outcome.describe(),
+    }
 }
 
 /// One HTML file without scripts and without external resources.
@@ -172,7 +189,7 @@ pub fn upgrade_html(report: &UpgradeReport, shown: PathShown<'_>) -> String {
     if let Some(agent) = &report.agent {
         body.push_str(&format!("<p>Replayed on {}.</p>\n", inline(agent)));
     }
-    body.push_str(&format!("<p>{}</p>\n", inline(summary(report).trim())));
+    body.push_str(&format!("<p>{}</p>\n", inline(&summary(report))));
     body.push_str("<table><tr><th>tape<th>versions<th>outcome<th>found</tr>\n");
     for tape in &report.results {
         body.push_str(&tape_row(tape, &shown(&tape.tape)));
@@ -180,9 +197,8 @@ pub fn upgrade_html(report: &UpgradeReport, shown: PathShown<'_>) -> String {
     body.push_str("</table>\n");
     if !report.moved.is_empty() {
         body.push_str("<h2>What the agent sends otherwise</h2>\n<table><tr><th>tapes<th>difference</tr>\n");
-        for moved in &report.moved {
-            let sentence = inline(&moved.moved.sentence());
-            body.push_str(&format!("<tr><td>{}<td>{sentence}</tr>\n", moved.tapes));
+        for (tapes, line) in moved_lines(report) {
+            body.push_str(&format!("<tr><td>{tapes}<td>{}</tr>\n", inline(&line)));
         }
         body.push_str("</table>\n");
     }
@@ -220,4 +236,85 @@ fn tape_row(tape: &UpgradedTape, shown: &str) -> String {
 /// A text on one line.
 fn inline(text: &str) -> String {
     escaped(&visible(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belljar_contract::{Moved, RecordAgain};
+
+    fn report() -> UpgradeReport {
+        let text = |text: &str| text.to_owned();
+        let tape = AbsPath::new("/p/<b>.tape").unwrap();
+        let drift = UpgradeDrift {
+            kind: text("tool-result drift"),
+            place: text("main, request 1, /messages/1"),
+            recorded: Some(text("</pre><script>x</script>")),
+            present: Some(text("two\nlines \u{202e}")),
+            call: None,
+        };
+        let added = |name: &str| MovedInTapes {
+            moved: Moved { kind: MovedKind::ToolAdded, name: text(name), recorded: None, present: None },
+            tapes: 1,
+        };
+        UpgradeReport {
+            agent: Some(text("claude-code@2.1.9")),
+            results: vec![UpgradedTape {
+                tape: tape.clone(),
+                scenario: Some(text("<img src=x onerror=\"x\">&")),
+                outcome: UpgradeOutcome::Drifted,
+                exit_code: 7,
+                recorded_on: Some(text("2.1.8")),
+                replayed_on: Some(text("2.1.9")),
+                why: Vec::new(),
+                checks: Vec::new(),
+                drifts: vec![drift],
+                stale: Vec::new(),
+                requests: Some(UpgradeRequests { recorded: 3, present: 2, reordered: 1, absent: 1 }),
+                fixed_prompt: Some(SizeChange { recorded: 400, present: 800 }),
+                moved: Vec::new(),
+                run: None,
+            }],
+            moved: vec![added("A"), added("<B>")],
+            record_again: vec![RecordAgain {
+                tape,
+                why: vec![text("it drifted")],
+                status: None,
+                error: None,
+            }],
+            commands: vec![text("belljar tape refresh '/p/<b>.tape'")],
+            not_started: 1,
+            interrupted: true,
+        }
+    }
+
+    #[test]
+    fn a_report_is_read_from_top_to_bottom() {
+        let text = render_upgrade(&report(), &|path| path.to_string(), Style::Plain);
+        assert_eq!(
+            text,
+            "/p/<b>.tape: drifted, 2.1.8 -> 2.1.9\n\
+             \x20 requests: 3 when recorded, now 2, 1 in another order, 1 not asked for\n\
+             \x20 fixed prompt: 400 characters (about 100 tokens) when recorded, now 800 characters (about 200 tokens)\n\
+             \x20 tool-result drift in main, request 1, /messages/1\n\
+             \x20   recorded: </pre><script>x</script>\n\
+             \x20   present:  two\n              lines \\u{202e}\n\
+             \nWhat the agent sends otherwise\n\
+             \x20 1 tape    tool added: A, <B>\n\
+             \nRecordings to make again\n\
+             \x20 /p/<b>.tape: it drifted\n\
+             \x20 $ belljar tape refresh '/p/<b>.tape'\n\
+             \ninterrupted: 2 tapes: 1 drifted, 1 not started\n"
+        );
+    }
+
+    #[test]
+    fn a_page_has_no_tags_but_its_own() {
+        let html = upgrade_html(&report(), &|path| path.to_string());
+        for foreign in ["<script", "<img", "<b>.tape", "</pre><s", "<B>", "://", "url(", "src=x onerror=\""] {
+            assert!(!html.contains(foreign), "{foreign}: {html}");
+        }
+        assert!(html.contains("&lt;img src=x onerror=&quot;x&quot;&gt;&amp;"), "{html}");
+        assert!(html.contains("two\n") && !html.contains('\u{202e}'), "{html}");
+    }
 }

@@ -307,3 +307,72 @@ fn record_again(tape: &UpgradedTape) -> Option<RecordAgain> {
     let again = RecordAgain { tape: tape.tape.clone(), why, status: None, error: None };
     (!again.why.is_empty()).then_some(again)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use belljar_contract::{ErrorText, Signal};
+
+    fn judged(conclusion: Conclusion, outcomes: &[Outcome]) -> Judgement {
+        let check = |(number, outcome): (usize, &Outcome)| CheckResult {
+            place: format!("assert[{number}]"),
+            check: format!("check {number}"),
+            outcome: *outcome,
+            message: "so it is".to_owned(),
+            evidence: Vec::new(),
+        };
+        let checks = outcomes.iter().enumerate().map(check).collect();
+        Judgement { conclusion, checks, signals: Vec::new() }
+    }
+
+    fn compared(recorded: Judgement, present: Judgement) -> (UpgradeOutcome, usize) {
+        let Judgement { conclusion, checks, signals } = present;
+        let not_run = ScenarioResult::not_run("a", ExitCode::Passed, ErrorText::default());
+        let run = ScenarioResult { checks, signals, error: None, ..not_run };
+        let found = verdict(&run, conclusion, &|| Ok(recorded.clone()));
+        (found.outcome, found.checks.len())
+    }
+
+    #[test]
+    fn a_verdict_is_the_same_if_it_was_reached_in_the_same_way() {
+        use Conclusion::{AgentFailed, Drifted, Failed, Passed, Unverified};
+        use Outcome::{Fail, Pass, Unknown, Waived};
+        use UpgradeOutcome::{SameVerdict, VerdictChanged};
+        for (recorded, present, expected) in [
+            ((Passed, &[Pass][..]), (Passed, &[Pass][..]), (SameVerdict, 0)),
+            ((Passed, &[Pass, Pass]), (Failed, &[Pass, Fail]), (VerdictChanged, 1)),
+            ((Failed, &[Fail, Pass]), (Failed, &[Fail, Pass]), (SameVerdict, 0)),
+            // Another failure is not the same one.
+            ((Failed, &[Fail, Pass]), (Failed, &[Pass, Fail]), (VerdictChanged, 2)),
+            ((Failed, &[Fail]), (Passed, &[Pass]), (VerdictChanged, 1)),
+            ((Passed, &[Pass]), (AgentFailed, &[Pass]), (VerdictChanged, 0)),
+            ((AgentFailed, &[Pass]), (AgentFailed, &[Pass]), (SameVerdict, 0)),
+            // A recording that is read shows less than a run.
+            ((Unverified, &[Unknown]), (Passed, &[Pass]), (SameVerdict, 0)),
+            ((Unverified, &[Unknown]), (Failed, &[Fail]), (VerdictChanged, 1)),
+            ((Passed, &[Waived]), (Passed, &[Pass]), (SameVerdict, 0)),
+            // What is not known is no verdict.
+            ((Passed, &[Pass]), (Unverified, &[Unknown]), (UpgradeOutcome::Unverified, 0)),
+            ((Unverified, &[Unknown]), (Unverified, &[Unknown]), (UpgradeOutcome::Unverified, 0)),
+            ((Passed, &[Pass]), (Drifted, &[Unknown]), (UpgradeOutcome::Drifted, 0)),
+        ] {
+            let found = compared(judged(recorded.0, recorded.1), judged(present.0, present.1));
+            assert_eq!(found, expected, "{recorded:?} {present:?}");
+        }
+    }
+
+    #[test]
+    fn another_reason_to_fail_is_another_verdict_and_an_unread_recording_has_none() {
+        let with = |code: &str| {
+            let message = "it was".to_owned();
+            let signal = Signal { code: code.to_owned(), weight: SignalWeight::Fail, message };
+            Judgement { signals: vec![signal], ..judged(Conclusion::Failed, &[Outcome::Pass]) }
+        };
+        assert_eq!(compared(with("a"), with("a")).0, UpgradeOutcome::SameVerdict);
+        assert_eq!(compared(with("a"), with("b")).0, UpgradeOutcome::VerdictChanged);
+        let run = ScenarioResult::not_run("a", ExitCode::Passed, ErrorText::default());
+        let found = verdict(&run, Conclusion::Passed, &|| Err("it is torn".to_owned()));
+        assert_eq!(found.outcome, UpgradeOutcome::Unverified);
+        assert!(found.why[0].ends_with("it is torn"), "{:?}", found.why);
+    }
+}

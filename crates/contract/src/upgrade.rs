@@ -118,7 +118,7 @@ pub struct UpgradeRequests {
     pub present: u64,
     /// Recorded requests that came after one that was recorded later in the same conversation.
     pub reordered: u64,
-    /// Recorded requests that did not come.
+    /// Recorded requests that did not come; those after a drift are not among them.
     pub absent: u64,
 }
 
@@ -248,18 +248,19 @@ pub struct RecordAgain {
 }
 
 impl UpgradeReport {
-    /// The exit status: a recording that was made again counts as that.
+    /// The exit status. What was recorded again counts as done; what was not counts with both statuses.
     #[must_use]
     pub fn exit(&self) -> ExitCode {
-        let again = |tape: &UpgradedTape| {
-            let made = self.record_again.iter().find(|again| again.tape == tape.tape)?;
-            made.status
-        };
-        let code = |tape: &UpgradedTape| {
-            let status = again(tape).unwrap_or(tape.exit_code);
-            ExitCode::from_status(i32::from(status)).unwrap_or(ExitCode::Bug)
-        };
-        ExitCode::of_all(self.results.iter().map(code), self.interrupted)
+        let code = |status: u8| ExitCode::from_status(i32::from(status)).unwrap_or(ExitCode::Bug);
+        let codes = self.results.iter().map(|tape| {
+            let made = self.record_again.iter().find(|again| again.tape == tape.tape);
+            match made.and_then(|again| again.status).map(code) {
+                None => code(tape.exit_code),
+                Some(ExitCode::Passed) => ExitCode::Passed,
+                Some(status) => ExitCode::worst([code(tape.exit_code), status]),
+            }
+        });
+        ExitCode::of_all(codes, self.interrupted)
     }
 
     /// How many tapes have this outcome.

@@ -53,7 +53,7 @@ fn tape_lines(tape: &UpgradedTape) -> Vec<String> {
     // One that is not verified for this reason says so already.
     let stale = tape.stale.iter().filter(|sentence| !tape.why.iter().any(|why| why.ends_with(*sentence)));
     out.extend(stale.cloned());
-    out.extend(tape.requests.map(requests_line));
+    out.extend(tape.requests.map(|requests| requests_line(requests, tape.outcome)));
     out.extend(tape.fixed_prompt.map(size_line));
     out
 }
@@ -67,9 +67,12 @@ const fn word(outcome: Outcome) -> &'static str {
     }
 }
 
-fn requests_line(requests: UpgradeRequests) -> String {
+fn requests_line(requests: UpgradeRequests, outcome: UpgradeOutcome) -> String {
     let UpgradeRequests { recorded, present, reordered, absent } = requests;
-    let mut line = format!("requests: {recorded} when recorded, now {present}");
+    let mut line = match outcome == UpgradeOutcome::Drifted && absent == 0 {
+        true => format!("requests: {recorded} when recorded, {present} until the drift"),
+        false => format!("requests: {recorded} when recorded, now {present}"),
+    };
     for (count, what) in [(reordered, "in another order"), (absent, "not asked for")] {
         if count > 0 {
             line.push_str(&format!(", {count} {what}"));
@@ -270,7 +273,7 @@ mod tests {
                 checks: Vec::new(),
                 drifts: vec![drift],
                 stale: Vec::new(),
-                requests: Some(UpgradeRequests { recorded: 3, present: 2, reordered: 1, absent: 1 }),
+                requests: Some(UpgradeRequests { recorded: 3, present: 2, reordered: 1, absent: 0 }),
                 fixed_prompt: Some(SizeChange { recorded: 400, present: 800 }),
                 moved: Vec::new(),
                 run: None,
@@ -294,7 +297,7 @@ mod tests {
         assert_eq!(
             text,
             "/p/<b>.tape: drifted, 2.1.8 -> 2.1.9\n\
-             \x20 requests: 3 when recorded, now 2, 1 in another order, 1 not asked for\n\
+             \x20 requests: 3 when recorded, 2 until the drift, 1 in another order\n\
              \x20 fixed prompt: 400 characters (about 100 tokens) when recorded, now 800 characters (about 200 tokens)\n\
              \x20 tool-result drift in main, request 1, /messages/1\n\
              \x20   recorded: </pre><script>x</script>\n\

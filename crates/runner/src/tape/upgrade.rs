@@ -58,7 +58,7 @@ fn upgraded(job: &JobResult, recorded: RecordedVerdict<'_>) -> Option<UpgradedTa
         recorded: report.exchanges,
         present: report.exact + drifts,
         reordered: report.reordered,
-        absent: report.unconsumed.len() as u64,
+        absent: if drifts == 0 { report.unconsumed.len() as u64 } else { 0 },
     };
     let fixed = report.agent.fixed_prompt;
     Some(UpgradedTape {

@@ -18,7 +18,7 @@ use belljar_runner::HostEnvironment;
 use belljar_runner::tape::{Tape, find_tapes};
 use std::path::PathBuf;
 
-/// Check, read, compare, export, convert, clean and refresh tapes, and try them on another agent
+/// Check, read, compare, export, convert, clean, refresh and upgrade tapes
 ///
 /// `belljar record` writes a tape beside each scenario. Keep tapes in version control with the code that they test.
 #[derive(Debug, clap::Args)]

@@ -27,7 +27,8 @@ use std::sync::Arc;
 /// For each tape: whether it replays with the verdict of its recording, or where it drifts; the requests, and the size of
 /// the agent's own prompt and tools. Then what the other version sends otherwise, each difference once, and the recordings
 /// that should be made again, with the command that does so. The status is 0 if every tape replays with its verdict, 1 if a
-/// verdict changed, and 7 if one drifted. With --record-again these recordings are made again at once, and count as that.
+/// verdict changed, and 7 if one drifted. With --record-again these recordings are made again at once; what was made again
+/// is not counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape upgrade-report scenarios --html upgrade.html\n  \
     $ belljar tape upgrade-report scenarios --agent claude-code@2.1.325 --json\n")]

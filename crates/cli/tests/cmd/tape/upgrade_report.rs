@@ -48,7 +48,7 @@ fn outcomes(report: &Value) -> Vec<(String, String)> {
     report["results"].as_array().unwrap().iter().map(one).collect()
 }
 
-fn named<'a>(all: &'a [(String, String)]) -> Vec<(&'a str, &'a str)> {
+fn named(all: &[(String, String)]) -> Vec<(&str, &str)> {
     all.iter().map(|(name, outcome)| (name.as_str(), outcome.as_str())).collect()
 }
 
@@ -197,14 +197,21 @@ fn another_verdict_names_its_checks_and_a_failure_that_was_recorded_is_the_same(
 fn a_tape_that_cannot_be_read_is_named_and_does_not_stop_the_others() {
     require!(Bwrap, Python);
     let stage = tapes(&["a", "b"]);
-    stage.write("project/a.tape/tape.json", "{\"kind\": \"belljar-tape\"");
-    let found = on_the_small_agent(&stage, &[".", "--json"]);
-    let report = report(&found);
-    assert_eq!(found.status.code(), Some(2), "{report:#}");
-    assert_eq!(named(&outcomes(&report)), [("a.tape", "not_run"), ("b.tape", "same_verdict")], "{report:#}");
-    let row = &report["results"][0];
-    assert!(row["why"][0].as_str().unwrap().contains("tape.json"), "{row:#}");
-    assert_eq!((&row["exit_code"], &report["record_again"]), (&json!(2), &json!([])), "{report:#}");
+    // Cut off, and another thing altogether.
+    for (text, status) in [("{\"kind\": \"belljar-tape\"", 3), ("{\"log\": {}}", 2)] {
+        stage.write("project/a.tape/tape.json", text);
+        let found = on_the_small_agent(&stage, &[".", "--json"]);
+        let report = report(&found);
+        assert_eq!(found.status.code(), Some(status), "{report:#}");
+        assert_eq!(
+            named(&outcomes(&report)),
+            [("a.tape", "not_run"), ("b.tape", "same_verdict")],
+            "{report:#}"
+        );
+        let row = &report["results"][0];
+        assert!(row["why"][0].as_str().unwrap().contains("tape.json"), "{row:#}");
+        assert_eq!((&row["exit_code"], &report["record_again"]), (&json!(status), &json!([])), "{report:#}");
+    }
 }
 
 #[test]

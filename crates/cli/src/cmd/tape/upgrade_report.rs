@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// is not counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape upgrade-report scenarios --html upgrade.html\n  \
-    $ belljar tape upgrade-report scenarios --agent claude-code@2.1.325 --json\n")]
+    $ belljar tape upgrade-report scenarios --agent claude-code@2.1.327 --json\n")]
 pub struct TapeUpgradeReportArgs {
     /// Tapes, or directories to search for them
     #[arg(required = true, value_name = "TAPE")]

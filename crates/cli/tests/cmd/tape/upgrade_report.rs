@@ -28,9 +28,9 @@ fn report(found: &Finished) -> Value {
     report
 }
 
-/// With the newer version on the search path.
-fn on_the_next(stage: &Stage, more: &[&str]) -> Finished {
-    let directory = agent::next().unwrap().parent().unwrap().display().to_string();
+/// With this version on the search path.
+fn on(program: &Path, stage: &Stage, more: &[&str]) -> Finished {
+    let directory = program.parent().unwrap().display().to_string();
     let mut command = stage.command(&[&["tape", "upgrade-report"], more].concat());
     run_within(command.env("PATH", format!("{directory}:/usr/bin:/bin")), DEADLINE).unwrap()
 }
@@ -54,11 +54,11 @@ fn named(all: &[(String, String)]) -> Vec<(&str, &str)> {
 
 #[test]
 fn the_examples_are_reported_on_the_other_version_that_belljar_keeps() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let stage = Stage::new();
     copy_examples(&stage.path("project"));
-    keep(&stage, agent::NEXT_VERSION, &agent::next().unwrap());
-    let release = format!("claude-code@{}", agent::NEXT_VERSION);
+    keep(&stage, agent::OLDER_VERSION, &agent::older().unwrap());
+    let release = format!("claude-code@{}", agent::OLDER_VERSION);
     let args = ["tape", "upgrade-report", "examples", "--agent", &release, "--json"];
     let found = run_within(&mut stage.command(&args), DEADLINE).unwrap();
     let report = report(&found);
@@ -67,7 +67,7 @@ fn the_examples_are_reported_on_the_other_version_that_belljar_keeps() {
     assert_eq!(named(&outcomes(&report)), all, "{report:#}");
     for row in report["results"].as_array().unwrap() {
         let versions = (&row["recorded_on"], &row["replayed_on"]);
-        assert_eq!(versions, (&json!(agent::VERSION), &json!(agent::NEXT_VERSION)), "{row:#}");
+        assert_eq!(versions, (&json!(agent::VERSION), &json!(agent::OLDER_VERSION)), "{row:#}");
         let requests = &row["requests"];
         assert_eq!(
             (&requests["recorded"], &requests["reordered"]),
@@ -87,11 +87,11 @@ fn the_examples_are_reported_on_the_other_version_that_belljar_keeps() {
 
 #[test]
 fn older_tapes_are_reported_and_those_that_are_not_verified_are_to_be_made_again() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let stage = Stage::copy_of(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/museum")));
-    let found = on_the_next(&stage, &["."]);
+    let found = on(&agent::real().unwrap(), &stage, &["."]);
     assert_eq!(found.status.code(), Some(3), "{}{}", found.stdout, found.stderr);
-    let line = format!("{} -> {}", agent::VERSION, agent::NEXT_VERSION);
+    let line = format!("{} -> {}", agent::OLDER_VERSION, agent::VERSION);
     for part in [
         &format!("forecast/forecast.tape: replays with the same verdict, {line}\n"),
         &format!("changelog/changelog.tape: not verified, {line}\n"),
@@ -106,13 +106,13 @@ fn older_tapes_are_reported_and_those_that_are_not_verified_are_to_be_made_again
 
 #[test]
 fn one_changed_character_of_a_script_is_a_drift_with_its_place() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let stage = Stage::new();
     copy_examples(&stage.path("project"));
     let script = stage.path("project/examples/changelog/skill/changelog/scripts/changelog.sh");
     let text = fs::read_to_string(&script).unwrap();
     fs::write(&script, text.replace("entries", "Entries")).unwrap();
-    let found = on_the_next(&stage, &["examples", "--json"]);
+    let found = on(&agent::older().unwrap(), &stage, &["examples", "--json"]);
     let report = report(&found);
     assert_eq!(found.status.code(), Some(7), "{report:#}");
     let all =
@@ -135,7 +135,7 @@ fn one_changed_character_of_a_script_is_a_drift_with_its_place() {
         json!(["belljar tape refresh --scripted examples/changelog/changelog.tape"])
     );
 
-    let found = on_the_next(&stage, &["examples/changelog"]);
+    let found = on(&agent::older().unwrap(), &stage, &["examples/changelog"]);
     assert_eq!(found.status.code(), Some(7), "{}", found.stderr);
     for part in
         ["tool-result drift in main, request ", "recorded: 3 entries", "present:  3 Entries", "1 drifted"]

@@ -180,7 +180,8 @@ pub fn alone(one: impl FnOnce() -> Result<(ExitCode, Value), CliError>) -> Resul
 /// The last lines about many.
 pub fn summary(outcome: &SuiteOutcome, output: &Output) -> String {
     let runs: Vec<&ScenarioResult> = outcome.jobs.iter().filter_map(|job| job.run.as_ref()).collect();
-    render_summary(&outcome.count(), &runs, output.err_style())
+    let exits: Vec<ExitCode> = outcome.jobs.iter().map(|job| job.exit).collect();
+    render_summary((&outcome.count(), &exits), &runs, output.err_style())
 }
 
 /// Ends a verb: its envelope, with `more` beside the results, and its exit code.

@@ -202,6 +202,19 @@ fn a_failing_run_that_was_recorded_as_wanted_is_counted_once() {
 }
 
 #[test]
+fn a_value_that_begins_with_a_dash_reaches_the_workers() {
+    require!(Bwrap, Python);
+    let stage = scenarios(&["a", "b"]);
+    stage.write("project/-policy.yaml", "answers: []\n");
+    let args = ["test", "--scripted", "--answer=-which=-this", "--answer-policy=-policy.yaml", "."];
+    let found = ran(&stage, &args);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    assert_eq!(ran(&stage, &["record", "--scripted", "."]).status.code(), Some(0));
+    let found = ran(&stage, &["replay", "--answer=-which=-this", "."]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+}
+
+#[test]
 fn nothing_more_starts_after_the_first_that_does_not_pass() {
     require!(Bwrap, Python);
     let stage = tapes(&["a", "b", "c"]);

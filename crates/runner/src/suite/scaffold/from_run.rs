@@ -175,10 +175,6 @@ fn answers(own: &Map<String, Value>, evidence: &Evidence, notes: &mut Vec<String
     let mut text = String::new();
     let given = given_answers_by(evidence.seen.iter().map(|seen| &seen.what), |by| by != "scenario");
     for rule in given.rules {
-        if is_redacted(&rule) {
-            notes.push("an answer contains a secret and is left out".to_owned());
-            continue;
-        }
         rule.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
     }
     notes.extend(given.notes);

@@ -78,7 +78,7 @@ fn waived(result: &ScenarioResult, style: Style) -> String {
 }
 
 /// How many failed in which way; those that were interrupted are counted apart.
-fn kinds_of_failure(results: &[&ScenarioResult], failed: usize) -> String {
+fn kinds_of_failure(exits: &[ExitCode], failed: usize) -> String {
     let kinds = [
         (ExitCode::Failed, "failed"),
         (ExitCode::AgentFailed, "with a failed agent"),
@@ -87,8 +87,7 @@ fn kinds_of_failure(results: &[&ScenarioResult], failed: usize) -> String {
         (ExitCode::Unverified, "not verified"),
         (ExitCode::Invalid, "not valid"),
     ];
-    let of = |exit: ExitCode| results.iter().filter(|result| result.exit_code == exit.code()).count();
-    let counts = kinds.map(|(exit, words)| (of(exit), words));
+    let counts = kinds.map(|(kind, words)| (exits.iter().filter(|exit| **exit == kind).count(), words));
     let known: usize = counts.iter().map(|(count, _)| count).sum();
     let other = [(failed.saturating_sub(known), "could not run")];
     let named = counts.into_iter().chain(other);
@@ -96,12 +95,16 @@ fn kinds_of_failure(results: &[&ScenarioResult], failed: usize) -> String {
     named.map(|(count, words)| format!("{count} {words}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The last lines of a suite.
+/// The last lines of a suite: `exits` are those of all its jobs, `results` those of the runs among them.
 #[must_use]
-pub fn render_summary(count: &SuiteCount, results: &[&ScenarioResult], style: Style) -> String {
+pub fn render_summary(
+    (count, exits): (&SuiteCount, &[ExitCode]),
+    results: &[&ScenarioResult],
+    style: Style,
+) -> String {
     let SuiteCount { passed, failed, ended_early, not_started, interrupted } = count;
     let mut text = if *interrupted { "interrupted: ".to_owned() } else { String::new() };
-    text.push_str(&format!("{passed} passed, {}", kinds_of_failure(results, *failed)));
+    text.push_str(&format!("{passed} passed, {}", kinds_of_failure(exits, *failed)));
     if *ended_early > 0 {
         text.push_str(&format!(", {ended_early} ended early"));
     }

@@ -1,4 +1,4 @@
-use super::many::{self, ManyOptions, Suite};
+use super::many::{self, ManyOptions, Suite, option};
 use super::scenario_options::{Plays, TryOptions, say_skipped};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
@@ -211,8 +211,8 @@ impl RecordArgs {
     /// The options for the worker of one scenario.
     fn for_worker(&self) -> Vec<OsString> {
         let Self { paths: _, out, many: _, repeat: _, normalise, source: _ } = self;
-        let out = out.iter().flat_map(|directory| ["--out".into(), directory.into()]);
-        let normalise = normalise.iter().flat_map(|name| ["--normalise".into(), name.into()]);
+        let out = out.iter().map(|directory| option("--out", directory));
+        let normalise = normalise.iter().map(|name| option("--normalise", name));
         out.chain(normalise).collect()
     }
 }

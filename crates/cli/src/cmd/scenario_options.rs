@@ -9,7 +9,7 @@ pub use output::{failure, print_result, say_skipped, show, warn};
 use super::agent_options::AgentOptions;
 use super::agree::AgreeOptions;
 use super::dotenv_options::DotenvOptions;
-use super::many;
+use super::many::{self, option};
 use super::start::SandboxOptions;
 use crate::error::CliError;
 use crate::output::Output;
@@ -228,12 +228,11 @@ impl TryOptions {
         out.extend(sandbox.arguments());
         out.extend(agent.arguments());
         out.extend(dotenv.arguments());
-        let mut flag = |name: &str, value: OsString| out.extend([name.into(), value]);
-        script.iter().for_each(|script| flag("--script", script.into()));
-        let cost = |cost: &Usd| cost.to_string().trim_start_matches('$').into();
-        max_cost_usd.iter().for_each(|usd| flag("--max-cost-usd", cost(usd)));
-        agreed.iter().for_each(|digest| flag("--agree-to", digest.to_string().into()));
-        timeout.iter().for_each(|time| flag("--timeout", time.to_string().into()));
+        out.extend(script.iter().map(|script| option("--script", script)));
+        let cost = |usd: &Usd| option("--max-cost-usd", usd.to_string().trim_start_matches('$'));
+        out.extend(max_cost_usd.iter().map(cost));
+        out.extend(agreed.iter().map(|digest| option("--agree-to", digest.to_string())));
+        out.extend(timeout.iter().map(|time| option("--timeout", time.to_string())));
         out.extend(keep.then(|| "--keep".into()));
         out.extend(include_untracked.then(|| "--include-untracked".into()));
         out

@@ -119,7 +119,8 @@ fn a_scenario_from_a_run_passes_with_the_same_script() {
     stage.write("project/scenarios/session.yaml", "skills:\n  local: [../skills/hello]\n");
     stage.write(
         "project/scenarios/a.yaml",
-        "prompt: 'Say: \"hello\"'\nsession: session.yaml\ntimeout_ms: 50000\n",
+        "prompt: 'Say: \"hello\"'\nsession: session.yaml\ntimeout_ms: 50000\n\
+         answers: [{when_question: format, choose: PDF}]\n",
     );
     let first = [
         "test",
@@ -154,6 +155,8 @@ fn a_scenario_from_a_run_passes_with_the_same_script() {
     let again = ["test", "--json", "--include-untracked", "--script", "talk.json", "scenarios/again.yaml"];
     let (status, envelope) = tried_json(&stage, &again);
     assert_eq!(status, 0, "{envelope:#}");
+    let decisions = envelope["data"]["results"][0]["decisions"].to_string();
+    assert!(decisions.contains(r#""chosen":["HTML"]"#), "the command line decided: {decisions}");
     let found = stage.run(&["scenario", "from", "last", "--out", "scenarios/again.yaml"]);
     assert_eq!(found.status.code(), Some(2), "{found:?}");
     assert!(found.stderr.contains("--force"), "{}", found.stderr);

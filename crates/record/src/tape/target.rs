@@ -13,8 +13,13 @@ use std::io::Read;
 /// # Errors
 /// What is in the way.
 pub fn check_target(target: &AbsPath) -> Result<(), TapeWriteError> {
-    let Ok(about) = fs::symlink_metadata(target) else { return Ok(()) };
-    let head = target.child(HEAD);
+    check_replaced(target, target)
+}
+
+/// The same for what was taken away from `target`.
+pub(super) fn check_replaced(at: &AbsPath, target: &AbsPath) -> Result<(), TapeWriteError> {
+    let Ok(about) = fs::symlink_metadata(at) else { return Ok(()) };
+    let head = at.child(HEAD);
     if !about.is_dir() || !fs::symlink_metadata(&head).is_ok_and(|head| head.is_file()) {
         return Err(TapeWriteError::InTheWay { path: target.clone() });
     }
@@ -26,7 +31,7 @@ pub fn check_target(target: &AbsPath) -> Result<(), TapeWriteError> {
             || name.strip_prefix(BODIES).is_some_and(|rest| rest.starts_with('/'))
             || head["parts"].get(name).is_some()
     };
-    match foreign(target, "", &is_part) {
+    match foreign(at, "", &is_part) {
         None => Ok(()),
         Some(name) => Err(TapeWriteError::Foreign { path: target.clone(), name }),
     }

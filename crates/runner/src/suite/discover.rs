@@ -4,6 +4,7 @@ use super::check::{CheckedKind, kind_of_yaml};
 use crate::environment::HostEnvironment;
 use belljar_contract::AbsPath;
 use belljar_plan::DocumentText;
+use belljar_sys::regular::open_regular;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
@@ -164,7 +165,7 @@ fn kind_of(path: &AbsPath) -> Result<CheckedKind, String> {
         return Err(format!("has more than {} MiB, the most for a scenario", LONGEST >> 20));
     }
     let mut bytes = Vec::new();
-    let read = fs::File::open(path).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
+    let read = open_regular(path.as_path()).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
     read.map_err(|error| format!("cannot be read: {error}"))?;
     let text = DocumentText { name: String::new(), bytes };
     kind_of_yaml(&text)

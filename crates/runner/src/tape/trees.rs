@@ -1,6 +1,7 @@
 //! Digests of files and directories. Whatever cannot be read is an error, so that it never equals anything.
 
 use belljar_contract::Digest;
+use belljar_sys::regular::open_regular;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata};
@@ -29,7 +30,7 @@ pub(crate) fn tree(root: &Path, only: Option<&BTreeSet<String>>) -> io::Result<D
 /// # Errors
 /// If it cannot be read, or is too large.
 pub(crate) fn lone_file(path: &Path) -> io::Result<Digest> {
-    let mut file = File::open(path)?;
+    let mut file = open_regular(path)?;
     let found = file.metadata()?;
     let digest = Digest::of_reader(&mut bounded(&mut file, &found, MOST_BYTES)?)?;
     Ok(Digest::of(format!("{} {digest}\n", mode(&found)).as_bytes()))
@@ -37,7 +38,7 @@ pub(crate) fn lone_file(path: &Path) -> io::Result<Digest> {
 
 /// The digest of a file's content.
 pub(super) fn content(path: &Path) -> io::Result<Digest> {
-    Digest::of_reader(&mut File::open(path)?)
+    Digest::of_reader(&mut open_regular(path)?)
 }
 
 struct Walk<'a> {
@@ -96,6 +97,7 @@ fn mode(found: &Metadata) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, FileType};
 
     #[test]
     fn what_cannot_be_read_has_no_digest() {
@@ -108,5 +110,14 @@ mod tests {
         tree(&directory.path().join("absent"), None).unwrap_err();
         tree(&directory.path().join("a"), None).unwrap_err();
         lone_file(directory.path()).unwrap_err();
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        lone_file(&pipe).unwrap_err();
+        content(&pipe).unwrap_err();
     }
 }

@@ -154,21 +154,18 @@ impl Text<'_> {
     }
 }
 
-/// The answers of the scenario, then those that were given otherwise.
+/// The answers that others gave than the scenario, then its own: a rule of the command line comes before them in a run, and
+/// what a rule of the scenario matches is left to no other.
 fn answers(own: &Map<String, Value>, evidence: &Evidence, notes: &mut Vec<String>) -> String {
     let mut text = String::new();
-    for rule in own.get("answers").and_then(Value::as_array).into_iter().flatten() {
-        text.push_str(&format!("  - {}\n", flow(rule)));
-    }
     let given = given_answers_by(evidence.seen.iter().map(|seen| &seen.what), |by| by != "scenario");
     for rule in given.rules {
-        if is_redacted(&rule) {
-            notes.push("an answer contains a secret and is left out".to_owned());
-            continue;
-        }
         rule.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
     }
     notes.extend(given.notes);
+    for rule in own.get("answers").and_then(Value::as_array).into_iter().flatten() {
+        text.push_str(&format!("  - {}\n", flow(rule)));
+    }
     if text.is_empty() { text } else { format!("answers:\n{text}") }
 }
 

@@ -147,8 +147,8 @@ pub use request_rule::{
 pub use result::{ErrorText, ScenarioResult, SuiteCount};
 pub use run::{Completeness, Metrics, Missing, ModelUsage, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
 pub use scrub::{
-    PatientScrubStream, REDACTED_NAME, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable,
-    Unsearched, holds_redaction,
+    PatientScrubStream, REDACTED_NAME, Reading, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unescaped,
+    Unsearchable, Unsearched, holds_redaction,
 };
 pub use secret::Secret;
 pub use summary::{

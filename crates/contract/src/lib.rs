@@ -167,7 +167,7 @@ pub use tape::{
     BodyRef, ConversationKey, EXCHANGE_LINE, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
     ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TAPE_REQUEST, TAPE_UNFOLDED,
     TAPE_WINDOW, TapeAgent, TapeForm, TapeHead, TapeId, TapeLeak, TapeLeaks, TapePart, TapeScenario,
-    TapeSkillPlace, TapeUntracked, TapeValue, TapeValues, canonical_json,
+    TapeSkillPlace, TapeTrees, TapeUntracked, TapeValue, TapeValues, canonical_json,
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};
 pub use used_outside::{USED_OUTSIDE_MAX, UsedOutside, may_use, path_words};

@@ -9,7 +9,7 @@ use crate::environment::HostEnvironment;
 use crate::git::Untracked;
 use crate::plan::planned::PlanningError;
 use belljar_contract::{
-    AbsPath, AgentChoice, AgentRelease, Diagnostic, Harness, HarnessProfile, LibraryName, PathUse,
+    AbsPath, AgentChoice, AgentRelease, Diagnostic, Digest, Harness, HarnessProfile, LibraryName, PathUse,
     SandboxChoice, Sources, Usd, Wishes,
 };
 use belljar_plan::{
@@ -100,6 +100,8 @@ pub struct Trial {
     pub scope: Scope,
     /// Every file and directory that the files name, as they name it.
     pub named: Vec<(PathUse, AbsPath)>,
+    /// The digests of the files beside the scenario that were read for it, as they were then.
+    pub parsed: Vec<(PathUse, Digest)>,
     /// Where the list of reachable hosts comes from.
     pub hosts_from: HostsFrom,
 }
@@ -151,8 +153,9 @@ pub fn load_scenario(
     };
     let (found, named) = find(environment, &session, (&beside, &reading))?;
     trial.named.extend(named);
-    trial.named.extend(reading.permitted());
-    let trial = Trial { session, found, ..trial };
+    let (permitted, parsed) = reading.end();
+    trial.named.extend(permitted);
+    let trial = Trial { session, found, parsed, ..trial };
     trial.has_its_skills()?;
     trial.bounded()
 }
@@ -245,6 +248,7 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
         untracked: Untracked::LeftOut,
         scope,
         named: Vec::new(),
+        parsed: Vec::new(),
         hosts_from: HostsFrom::Session,
     })
 }

@@ -45,7 +45,8 @@ use crate::session::conversation::{ConversationRequest, ConversationTimes, Decid
 use crate::store::names::fresh_run_id;
 use crate::tape::{RecordedAnswers, TapeFacts, plugin_digests, skill_digests};
 use belljar_contract::{
-    AbsPath, AgentVersion, ConversationChoice, HomeMode, OsText, Plan, RunVerb, SessionTuning, Workload,
+    AbsPath, AgentVersion, ConversationChoice, HomeMode, OsText, Plan, RunVerb, SessionTuning, TapeTrees,
+    Workload,
 };
 use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_plan::Fidelity;
@@ -320,8 +321,8 @@ impl Trial {
             name: self.scenario.name.clone(),
             file: self.file.clone(),
             text: self.text.clone(),
-            skills: skill_digests(plan),
-            plugins: plugin_digests(plan),
+            skills: skill_digests(plan, TapeTrees::Directories),
+            plugins: plugin_digests(plan, TapeTrees::Directories),
         }
     }
 

@@ -107,7 +107,8 @@ pub fn load_subject(
         requires_capabilities: Vec::new(),
     };
     let checks = Checks::none(Lane::Local);
-    named.extend(reading.permitted());
+    let (permitted, parsed) = reading.end();
+    named.extend(permitted);
     let trial = Trial {
         scenario,
         session,
@@ -121,6 +122,7 @@ pub fn load_subject(
         untracked: Untracked::LeftOut,
         scope,
         named,
+        parsed,
         hosts_from: HostsFrom::CommandLine,
     };
     trial.bounded()

@@ -72,7 +72,7 @@ pub use values::{ValueFound, ValueSearch, redacted_values};
 
 use belljar_contract::{
     AbsPath, AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, SuiteNormaliser,
-    SuiteNormaliserError, TapeNormaliser, with_causes,
+    SuiteNormaliserError, TapeNormaliser, TapeTrees, with_causes,
 };
 use belljar_egress::gateway::Responder;
 use belljar_egress::tape::{KeepExchanges, Matching, Replay, ReplaySetup, Scrub, TapeBodies};
@@ -139,6 +139,11 @@ impl ReplayModel {
             AcrossVersions::UserSide if is_other => Matching::UserSide,
             AcrossVersions::UserSide | AcrossVersions::Strict => Matching::Whole,
         };
+    }
+
+    /// What the digests of trees on the tape cover.
+    pub(crate) fn trees(&self) -> TapeTrees {
+        self.tape.head.scenario.trees
     }
 
     /// Whether a judge was asked when the tape was recorded.

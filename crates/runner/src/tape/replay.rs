@@ -6,7 +6,7 @@ use super::make::suite_normalisers;
 use super::protocol::ProtocolError;
 use super::rejudge::Rejudging;
 use super::scenario_files::ScenarioFiles;
-use super::staleness::{Compared, PresentFiles};
+use super::staleness::{Compared, PresentFiles, TreeRule};
 use super::{
     AcrossVersions, Changed, FindError, Given, OnDrift, Origins, Pace, ReplayModel, ReplayReport, Tape,
     TapeFailure, TapeNormaliserError, Taping, agent_version, scenario_of,
@@ -20,7 +20,7 @@ use crate::suite::{
 };
 use belljar_contract::{
     AbsPath, AgentChoice, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice, TapeHead,
-    TapeNormaliser, TapeUntracked,
+    TapeNormaliser,
 };
 use belljar_record::CassetteFault;
 use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
@@ -79,7 +79,7 @@ pub enum ReplayError {
 #[derive(Default)]
 pub struct Scenarios {
     read: Mutex<BTreeMap<AbsPath, Arc<Trial>>>,
-    present: Mutex<BTreeMap<(AbsPath, TapeUntracked), Arc<PresentFiles>>>,
+    present: Mutex<BTreeMap<(AbsPath, TreeRule), Arc<PresentFiles>>>,
     time: Option<Duration>,
 }
 
@@ -117,7 +117,7 @@ impl Scenarios {
         let Some(file) = trial.file.clone() else {
             return Arc::new(PresentFiles::unknown("the scenario has no file"));
         };
-        let key = (file, head.scenario.untracked);
+        let key = (file, TreeRule::of(head));
         let known = || self.present.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known().get(&key) {
             return Arc::clone(known);

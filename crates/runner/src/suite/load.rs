@@ -10,7 +10,7 @@ use crate::git::Untracked;
 use crate::plan::planned::PlanningError;
 use belljar_contract::{
     AbsPath, AgentChoice, AgentRelease, Diagnostic, Digest, Harness, HarnessProfile, LibraryName, PathUse,
-    SandboxChoice, Sources, Usd, Wishes,
+    SandboxChoice, Sources, TimeSpan, Usd, Wishes,
 };
 use belljar_plan::{
     DocumentError, DocumentText, McpEntry, PathText, Scenario, ScenarioFile, Session, SessionFile,
@@ -94,6 +94,8 @@ pub struct Trial {
     pub found: NamedFiles,
     /// The limit on the model's cost, which only the command line can set.
     pub cost: Option<Usd>,
+    /// The time limit of the command line, in the place of the scenario's. The agent is not told it.
+    pub time: Option<TimeSpan>,
     /// Whether files of skills and plugins that git does not track are staged, which only the command line can set.
     pub untracked: Untracked,
     /// The files that belong to the suite.
@@ -245,6 +247,7 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
         warnings: reported,
         found,
         cost: None,
+        time: None,
         untracked: Untracked::LeftOut,
         scope,
         named: Vec::new(),

@@ -119,6 +119,7 @@ pub fn load_subject(
         warnings: Vec::new(),
         found,
         cost: None,
+        time: None,
         untracked: Untracked::LeftOut,
         scope,
         named,

@@ -72,16 +72,18 @@ pub use values::{ValueFound, ValueSearch, redacted_values};
 
 use belljar_contract::{
     AbsPath, AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, SuiteNormaliser,
-    SuiteNormaliserError, TapeNormaliser, TapeTrees, with_causes,
+    SuiteNormaliserError, TapeNormaliser, TapeTrees, TimeSpan, with_causes,
 };
 use belljar_egress::gateway::Responder;
 use belljar_egress::tape::{KeepExchanges, Matching, Replay, ReplaySetup, Scrub, TapeBodies};
 use belljar_record::Redact;
 use belljar_record::tape::{ExchangeLog, TapeDraft};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Whether the exchanges with the model are recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,6 +141,14 @@ impl ReplayModel {
             AcrossVersions::UserSide if is_other => Matching::UserSide,
             AcrossVersions::UserSide | AcrossVersions::Strict => Matching::Whole,
         };
+    }
+
+    /// The time limit that the agent was told when the tape was recorded; the outer `None` if that is not known.
+    pub(crate) fn time_told(&self) -> Option<Option<Duration>> {
+        match self.tape.run().head().ok()?.plan.pointer("/limits/time")? {
+            Value::Null => Some(None),
+            time => Some(Some(TimeSpan::parse(time.as_str()?).ok()?.duration())),
+        }
     }
 
     /// What the digests of trees on the tape cover.

@@ -20,14 +20,13 @@ use crate::suite::{
 };
 use belljar_contract::{
     AbsPath, AgentChoice, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice, TapeHead,
-    TapeNormaliser,
+    TapeNormaliser, TimeSpan,
 };
 use belljar_record::CassetteFault;
 use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 /// Why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -80,13 +79,13 @@ pub enum ReplayError {
 pub struct Scenarios {
     read: Mutex<BTreeMap<AbsPath, Arc<Trial>>>,
     present: Mutex<BTreeMap<(AbsPath, TreeRule), Arc<PresentFiles>>>,
-    time: Option<Duration>,
+    time: Option<TimeSpan>,
 }
 
 impl Scenarios {
     /// A set with a time limit that overrides the scenarios' own.
     #[must_use]
-    pub fn within(time: Option<Duration>) -> Self {
+    pub fn within(time: Option<TimeSpan>) -> Self {
         Self { time, ..Self::default() }
     }
 
@@ -101,7 +100,7 @@ impl Scenarios {
             return Ok(Arc::clone(known));
         }
         let mut trial = load(&path)?;
-        trial.scenario.timeout = self.time.or(trial.scenario.timeout);
+        trial.time = self.time;
         let trial = Arc::new(trial);
         known.insert(path, Arc::clone(&trial));
         Ok(trial)

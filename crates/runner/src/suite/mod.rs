@@ -239,7 +239,7 @@ impl Trial {
         planned.agent.version = version.map(|version| version.to_string()).or(planned.agent.version);
         let plan = &planned.compiled.plan;
         if let Model::Replay(replay) = &mut model {
-            replay.for_agent(version);
+            replay.for_agent(version, self);
         }
         let notice = match planned.program_found() {
             Some(path) => worth_knowing(&path.to_string(), version, &planned.versions),

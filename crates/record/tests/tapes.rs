@@ -8,7 +8,7 @@ mod support;
 use belljar_contract::{
     AbsPath, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
     ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeForm, TapeHead, TapeId, TapeScenario,
-    TapeSkillPlace, TapeUntracked, TapeValue, TapeValues,
+    TapeSkillPlace, TapeTrees, TapeUntracked, TapeValue, TapeValues,
 };
 use belljar_record::tape::{ExchangeLog, Tape, TapeDraft, TapeFault, TapeLimits, TapeWriteError};
 use std::collections::BTreeMap;
@@ -45,6 +45,7 @@ fn head(exchanges: u64) -> TapeHead {
             skills: digests("hello"),
             plugins: digests("extra"),
             untracked: TapeUntracked::LeftOut,
+            trees: TapeTrees::Files,
             inputs: None,
             places: vec![TapeSkillPlace {
                 name: "hello".to_owned(),

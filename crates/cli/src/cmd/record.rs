@@ -266,8 +266,9 @@ pub(super) fn one(
     let plays = Plays::scripted(source.scripted);
     let tried = options.try_scenario(trial, (plays, consent), taping, environment, output)?;
     let failing = if source.allow_failing { Failing::Recorded } else { Failing::NotRecorded };
-    let recorded = Recorded::of(trial, tried, normalisers, (target, failing));
-    let said = !output.json && (recorded.tape().is_none() || !options.quiet);
+    let recorded = Recorded::of(trial, tried, normalisers, (target, failing), (environment, consent));
+    let matters = recorded.tape().is_none() || !recorded.changed_meanwhile.is_empty();
+    let said = !output.json && (matters || !options.quiet);
     if said && recorded.conclusion != Conclusion::Interrupted {
         output.say(&recorded_text(&RecordedRow::read(&recorded.json()), environment));
     }
@@ -283,6 +284,7 @@ struct RecordedRow {
     answered_by: BTreeMap<String, u64>,
     normalisers: Vec<TapeNormaliser>,
     leaks: TapeLeaks,
+    changed_meanwhile: Vec<String>,
 }
 
 impl RecordedRow {
@@ -297,13 +299,14 @@ impl RecordedRow {
             answered_by: from_value(row["answered_by"].clone()).unwrap_or_default(),
             normalisers: from_value(row["normalisers"].clone()).unwrap_or_default(),
             leaks: from_value(row["leaks"].clone()).unwrap_or_default(),
+            changed_meanwhile: from_value(row["changed_meanwhile"].clone()).unwrap_or_default(),
         }
     }
 }
 
 /// Says where a recording is, or why there is none.
 fn recorded_text(row: &RecordedRow, environment: &HostEnvironment) -> String {
-    let RecordedRow { tape, not_recorded, exchanges, answered_by, normalisers, leaks } = row;
+    let RecordedRow { tape, not_recorded, exchanges, answered_by, normalisers, leaks, changed_meanwhile } = row;
     let Some(tape) = tape else {
         let Some((why, run)) = not_recorded else {
             return "belljar: not recorded, because it did not pass; --allow-failing records it all the same\n"
@@ -328,6 +331,12 @@ fn recorded_text(row: &RecordedRow, environment: &HostEnvironment) -> String {
     }
     for TapeLeak { exchange, kind } in &leaks.found {
         text.push_str(&format!("belljar: exchange {exchange} sent private data to the model: {kind}\n"));
+    }
+    for sentence in changed_meanwhile {
+        text.push_str(&format!(
+            "belljar: changed during the recording, which is of what was there before: {}; record it again\n",
+            visible(sentence)
+        ));
     }
     text
 }

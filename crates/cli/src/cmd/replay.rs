@@ -194,7 +194,7 @@ fn alone(
 ) -> Result<SuiteOutcome, CliError> {
     let (sandbox, used_for) = (args.sandbox.asked(), used_for(args));
     let agreeing = &Agreeing { options: &args.agree, sandbox: &sandbox, used_for, environment, output };
-    let scenarios = Scenarios::within(args.timeout.map(TimeSpan::duration));
+    let scenarios = Scenarios::within(args.timeout);
     let opened = open_to_run(args, agreeing, path, &scenarios)?;
     args.agent.ready(opened.trial.release(opened.agent.as_ref()), environment, output)?;
     let consent = agreeing.ask([&*opened.trial])?;
@@ -211,7 +211,7 @@ fn together(
 ) -> Result<SuiteOutcome, CliError> {
     let (sandbox, used_for) = (args.sandbox.asked(), used_for(args));
     let agreeing = &Agreeing { options: &args.agree, sandbox: &sandbox, used_for, environment, output };
-    let scenarios = Scenarios::within(args.timeout.map(TimeSpan::duration));
+    let scenarios = Scenarios::within(args.timeout);
     let load = |path| Some((path, open_to_run(args, agreeing, path, &scenarios).ok()?));
     let loaded: Vec<(&AbsPath, ToReplay)> = tapes.iter().filter_map(load).collect();
     let wanted = loaded.iter().filter_map(|(_, opened)| opened.trial.release(opened.agent.as_ref()));

@@ -259,9 +259,7 @@ impl TryOptions {
 
 /// Takes the time of the command line in the place of the scenario's, where there is one.
 pub fn limit_time(trial: &mut Trial, time: Option<TimeSpan>) {
-    if let Some(time) = time {
-        trial.scenario.timeout = Some(time.duration());
-    }
+    trial.time = time.or(trial.time);
 }
 
 /// A script that the suite names. Of one beyond the suite no fault quotes the text.

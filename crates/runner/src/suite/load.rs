@@ -9,8 +9,8 @@ use crate::environment::HostEnvironment;
 use crate::git::Untracked;
 use crate::plan::planned::PlanningError;
 use belljar_contract::{
-    AbsPath, AgentChoice, AgentRelease, Diagnostic, Harness, HarnessProfile, LibraryName, PathUse,
-    SandboxChoice, Sources, Usd, Wishes,
+    AbsPath, AgentChoice, AgentRelease, Diagnostic, Digest, Harness, HarnessProfile, LibraryName, PathUse,
+    SandboxChoice, Sources, TimeSpan, Usd, Wishes,
 };
 use belljar_plan::{
     DocumentError, DocumentText, McpEntry, PathText, Scenario, ScenarioFile, Session, SessionFile,
@@ -96,12 +96,16 @@ pub struct Trial {
     pub found: NamedFiles,
     /// The limit on the model's cost, which only the command line can set.
     pub cost: Option<Usd>,
+    /// The time limit of the command line, in the place of the scenario's. The agent is not told it.
+    pub time: Option<TimeSpan>,
     /// Whether files of skills and plugins that git does not track are staged, which only the command line can set.
     pub untracked: Untracked,
     /// The files that belong to the suite.
     pub scope: Scope,
     /// Every file and directory that the files name, as they name it.
     pub named: Vec<(PathUse, AbsPath)>,
+    /// The digests of the files beside the scenario that were read for it, as they were then.
+    pub parsed: Vec<(PathUse, Digest)>,
     /// Where the list of reachable hosts comes from.
     pub hosts_from: HostsFrom,
 }
@@ -153,8 +157,9 @@ pub fn load_scenario(
     };
     let (found, named) = find(environment, &session, (&beside, &reading))?;
     trial.named.extend(named);
-    trial.named.extend(reading.permitted());
-    let trial = Trial { session, found, ..trial };
+    let (permitted, parsed) = reading.end();
+    trial.named.extend(permitted);
+    let trial = Trial { session, found, parsed, ..trial };
     trial.has_its_skills()?;
     trial.bounded()
 }
@@ -245,9 +250,11 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
         warnings: reported,
         found,
         cost: None,
+        time: None,
         untracked: Untracked::LeftOut,
         scope,
         named: Vec::new(),
+        parsed: Vec::new(),
         hosts_from: HostsFrom::Session,
     })
 }

@@ -110,7 +110,8 @@ pub fn load_subject(
         requires_capabilities: Vec::new(),
     };
     let checks = Checks::none(Lane::Local);
-    named.extend(reading.permitted());
+    let (permitted, parsed) = reading.end();
+    named.extend(permitted);
     let trial = Trial {
         scenario,
         session,
@@ -122,9 +123,11 @@ pub fn load_subject(
         warnings: Vec::new(),
         found,
         cost: None,
+        time: None,
         untracked: Untracked::LeftOut,
         scope,
         named,
+        parsed,
         hosts_from: HostsFrom::CommandLine,
     };
     trial.bounded()

@@ -154,12 +154,10 @@ impl Text<'_> {
     }
 }
 
-/// The answers of the scenario, then those that were given otherwise.
+/// The answers that were given otherwise, then those of the scenario: those of the command line came first in the run, and
+/// the others are about questions that no rule of the scenario matched.
 fn answers(own: &Map<String, Value>, evidence: &Evidence, notes: &mut Vec<String>) -> String {
     let mut text = String::new();
-    for rule in own.get("answers").and_then(Value::as_array).into_iter().flatten() {
-        text.push_str(&format!("  - {}\n", flow(rule)));
-    }
     let given = given_answers_by(evidence.seen.iter().map(|seen| &seen.what), |by| by != "scenario");
     for rule in given.rules {
         if is_redacted(&rule) {
@@ -167,6 +165,9 @@ fn answers(own: &Map<String, Value>, evidence: &Evidence, notes: &mut Vec<String
             continue;
         }
         rule.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
+    }
+    for rule in own.get("answers").and_then(Value::as_array).into_iter().flatten() {
+        text.push_str(&format!("  - {}\n", flow(rule)));
     }
     notes.extend(given.notes);
     if text.is_empty() { text } else { format!("answers:\n{text}") }

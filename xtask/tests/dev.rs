@@ -57,8 +57,8 @@ impl Machine {
             "rust-toolchain.toml",
             "dev-deps/agent/package.json",
             "dev-deps/agent/package-lock.json",
-            "dev-deps/agent-next/package.json",
-            "dev-deps/agent-next/package-lock.json",
+            "dev-deps/agent-older/package.json",
+            "dev-deps/agent-older/package-lock.json",
         ] {
             let copy = machine.path("checkout").join(file);
             fs::create_dir_all(copy.parent().unwrap()).unwrap();

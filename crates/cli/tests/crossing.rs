@@ -34,8 +34,8 @@ fn rows(found: &Finished) -> Vec<Value> {
 
 /// Both versions, each with the other: recorded with the first, replayed with the second.
 fn pairs() -> [(PathBuf, PathBuf, bool); 2] {
-    let (pinned, next) = (agent::real().unwrap(), agent::next().unwrap());
-    [(pinned.clone(), next.clone(), true), (next, pinned, false)]
+    let (pinned, older) = (agent::real().unwrap(), agent::older().unwrap());
+    [(pinned.clone(), older.clone(), true), (older, pinned, false)]
 }
 
 fn the_examples_replay_on_the_other_version_and_the_differences_are_listed(
@@ -51,7 +51,7 @@ fn the_examples_replay_on_the_other_version_and_the_differences_are_listed(
         assert_eq!(replay["exact"], replay["exchanges"], "{row:#}");
         assert_eq!(replay["crossed"], replay["exchanges"], "{row:#}");
         assert_ne!(row["agents"]["recorded"], row["agents"]["present"], "{row:#}");
-        let tools = if *shipped { "tools_added" } else { "tools_removed" };
+        let tools = if *shipped { "tools_removed" } else { "tools_added" };
         assert!(replay["agent"][tools].to_string().contains("ToolSearch"), "{row:#}");
     }
     let shown = with(&stage, replayer, &["replay", "report"]);
@@ -63,6 +63,33 @@ fn the_examples_replay_on_the_other_version_and_the_differences_are_listed(
     assert!(shown.stderr.contains(&line), "{}", shown.stderr);
     let strict = with(&stage, replayer, &["replay", "--strict", "--json", "report"]);
     assert_eq!(strict.status.code(), Some(7), "{}", strict.stdout);
+}
+
+/// The examples as they were while the older version was the pinned one: what was recorded then stays of use.
+#[test]
+fn examples_that_were_recorded_on_the_older_version_replay_on_the_pinned_one() {
+    require!(Agent, Bwrap);
+    let museum = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/museum").join(agent::OLDER_VERSION);
+    let stage = Stage::copy_of(&museum);
+    let pinned = agent::real().unwrap();
+    let found = with(&stage, &pinned, &["replay", "--json", "."]);
+    assert_eq!(found.status.code(), Some(0), "{}{}", found.stdout, found.stderr);
+    let rows = rows(&found);
+    assert_eq!(rows.len(), EXAMPLES.len());
+    for row in &rows {
+        let replay = &row["replay"];
+        assert_eq!(
+            row["agents"],
+            json!({"recorded": agent::OLDER_VERSION, "present": agent::VERSION}),
+            "{row:#}"
+        );
+        assert_eq!(replay["exact"], replay["exchanges"], "{row:#}");
+        assert_eq!(replay["crossed"], replay["exchanges"], "{row:#}");
+        assert!(!replay["agent"]["tools_added"].as_array().unwrap().is_empty(), "{row:#}");
+    }
+    let shown = with(&stage, &pinned, &["replay", "report"]);
+    let line = format!("replayed on {}, recorded on {}", agent::VERSION, agent::OLDER_VERSION);
+    assert!(shown.stderr.contains(&line) && shown.stderr.contains("tools added: "), "{}", shown.stderr);
 }
 
 /// The examples as one version records them.
@@ -101,7 +128,7 @@ fn a_changed_script_drifts_on_both_versions((recorder, replayer, shipped): &(Pat
 /// What reaches the model in a reminder is compared by the digests of the files, and white space counts.
 #[test]
 fn instructions_in_a_directory_and_white_space_are_noticed() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let (recorder, replayer, _) = &pairs()[0];
     let stage = Stage::new();
     stage.write("project/session.yaml", "folders: [{from: notes}]\nuploads: [say.sh]\n");
@@ -148,7 +175,7 @@ fn instructions_in_a_directory_and_white_space_are_noticed() {
 /// A mention of an upload puts its text into a reminder, which another version words in its own way.
 #[test]
 fn a_tape_without_digests_of_its_uploads_is_not_green_on_another_version() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let (recorder, replayer, _) = &pairs()[0];
     let stage = Stage::new();
     stage.write("project/session.yaml", "uploads: [notes.txt]\n");
@@ -205,13 +232,13 @@ macro_rules! in_both_directions {
 
             #[test]
             fn from_the_pinned_version() {
-                require!(Agent, AgentNext, Bwrap);
+                require!(Agent, AgentOlder, Bwrap);
                 super::$name(&pairs()[0]);
             }
 
             #[test]
             fn from_the_other_version() {
-                require!(Agent, AgentNext, Bwrap);
+                require!(Agent, AgentOlder, Bwrap);
                 super::$name(&pairs()[1]);
             }
         }

@@ -124,6 +124,14 @@ const ATTACKS: &[&str] = &[
     "mkdir p && echo 'gitdir: /x' > p/.git",
     "mkdir -p far && ln -s ../far .git/modules",
     "python3 -c 'import os; f=os.open(\".\", os.O_TMPFILE|os.O_RDWR); os.link(f\"/proc/self/fd/{f}\", \".envrc\", src_dir_fd=f)'",
+    // A path below a descriptor is judged by where it leads.
+    "exec 3< . && echo x > /proc/self/fd/3/.envrc",
+    "mkdir -p sub && exec 3< sub && echo x > /dev/fd/3/../.envrc",
+    "exec 3< .git && echo x > /proc/self/fd/3/hooks/pre-commit",
+    "exec 3< .git && ln -s /proc/self/fd/3/hooks/pre-commit by && echo x > by",
+    "echo x > ordinary3 && python3 -c 'import os; f=os.open(\".\", os.O_PATH); p=f\"/proc/self/fd/{f}\"; os.rename(p+\"/ordinary3\", p+\"/.mcp.json\")'",
+    "python3 -c 'import os; f=os.open(\".\", os.O_PATH); os.mkdir(f\"/proc/self/fd/{f}/.idea\")'",
+    "python3 -c 'import os; f=os.open(\".git\", os.O_PATH); os.truncate(f\"/proc/self/fd/{f}/config\", 0)'",
     "ln -s .envrc innocent && echo x > innocent",
     "ln -s .git/hooks hk && echo x > hk/pre-commit",
     // A directory above that cannot be entered hides nothing.

@@ -141,7 +141,7 @@ fn a_reached_process_limit_is_said() {
 #[test]
 fn a_scenario_ends_at_the_time_of_the_command_line() {
     require!(Agent, Bwrap);
-    let stage = scenario(&script(&[main_turn(&json!([bash("sleep 50")]))]));
+    let stage = scenario(&script(&[main_turn(&json!([bash("tail -f /dev/null")]))]));
     let args = ["test", "--json", "--scripted", "--timeout", "3s", "scenarios/hello.yaml"];
     let found = stage.finish(&mut with_agent(&stage, &args));
     let data = data(&found);

@@ -96,6 +96,7 @@ fn a_text_selects_and_a_list_runs_nothing() {
         (&["replay"], ["a.tape", "b.tape"]),
         (&["replay", "--protocol"], ["a.tape", "b.tape"]),
         (&["tape", "refresh"], ["a.tape", "b.tape"]),
+        (&["tape", "upgrade-report"], ["a.tape", "b.tape"]),
         (&["test"], ["a.yaml", "b.yaml"]),
     ] {
         let listed = |more: &[&str]| ran(&stage, &[verb, more].concat());

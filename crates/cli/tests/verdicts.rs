@@ -83,7 +83,7 @@ fn what_a_time_limit_cut_off_shows_no_absence() {
         \x20 - no_delete_in_outputs: true\n\
         \x20 - no_delete_in_mounts: true\n\
         \x20 - egress_denied: evil.example\n";
-    scenario(&stage, "a", keys, &commands(&["sleep 300"]));
+    scenario(&stage, "a", keys, &commands(&["tail -f /dev/null"]));
     let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
     // What was seen was seen.
     let outcomes = outcomes(&envelope);
@@ -168,13 +168,13 @@ fn an_interrupted_run_is_not_held_against_the_agent() {
     let stage = Stage::new();
     stage.skill("project/skills", "notes");
     let keys = "assert: [{result: success}, {file_exists: outputs/x}, {tool_not_called: Write}]\n";
-    scenario(&stage, "a", keys, &commands(&["sleep 300"]));
+    scenario(&stage, "a", keys, &commands(&["tail -f /dev/null"]));
     for (arguments, signal) in [
         (&["test", "--scripted", "a.yaml"][..], "INT"),
         (&["test", "--scripted", "a.yaml"], "TERM"),
         (&["skill", "skills/notes", "go", "--script", "a.script.json"], "INT"),
     ] {
-        let (status, _, said) = interrupt_after(start(&stage, arguments), "sleep 300", signal);
+        let (status, _, said) = interrupt_after(start(&stage, arguments), "tail -f /dev/null", signal);
         assert_eq!(status, Some(130), "{arguments:?}: {said}");
         assert!(said.contains("INTERRUPTED"), "{said}");
         assert!(!said.contains("  x "), "nothing failed: {said}");
@@ -188,7 +188,7 @@ fn an_interrupt_ends_a_suite_and_starts_nothing_more() {
     scenario(&stage, "a", "assert: [{transcript_contains: All done}]\n", &commands(&[]));
     for name in ["b", "c"] {
         let keys = format!("assert: [{{result: success}}, {{file_exists: outputs/{name}}}]\n");
-        scenario(&stage, name, &keys, &commands(&["sleep 300"]));
+        scenario(&stage, name, &keys, &commands(&["tail -f /dev/null"]));
     }
     for signal in ["INT", "TERM"] {
         let runs = stage.path("home/.local/state/belljar/runs");
@@ -216,7 +216,7 @@ fn a_time_limit_is_offered_and_named() {
         assert!(line.collect::<String>().contains("[default: "), "{verb}: {help}");
     }
     stage.skill("project/skills", "notes");
-    stage.write("project/s.json", commands(&["sleep 300"]));
+    stage.write("project/s.json", commands(&["tail -f /dev/null"]));
     stage.write("project/policy.yaml", "answers: [{when_tool: Bash, decide: allow}]\n");
     let arguments = [
         "skill",

@@ -223,6 +223,7 @@ pub fn claim_of_agent(Frame { raw, body }: &Frame) -> Option<FrameClaim> {
         | Inbound::Cancel { .. }
         | Inbound::KeepAlive
         | Inbound::RateLimit
+        | Inbound::MessageState
         | Inbound::Unknown { .. }
         | Inbound::Malformed { .. } => None,
     }

@@ -56,6 +56,7 @@ mod summary;
 mod synthetic_addresses;
 mod tape;
 mod trust;
+mod upgrade;
 mod used_outside;
 mod visible;
 mod wish;
@@ -170,6 +171,10 @@ pub use tape::{
     TapeSkillPlace, TapeUntracked, TapeValue, TapeValues, canonical_json,
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};
+pub use upgrade::{
+    ChangedCheck, Moved, MovedInTapes, MovedKind, RecordAgain, SizeChange, UpgradeDrift, UpgradeOutcome,
+    UpgradeReport, UpgradeRequests, UpgradedTape,
+};
 pub use used_outside::{USED_OUTSIDE_MAX, UsedOutside, may_use, path_words};
 pub use visible::{
     is_hidden, visible, visible_bytes, visible_json, visible_lines, visible_name, visible_page, visible_start,

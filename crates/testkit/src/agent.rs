@@ -4,10 +4,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 /// The version of the agent that the tests are written for.
-pub const VERSION: &str = "2.1.197";
+pub const VERSION: &str = "2.1.327";
 
-/// A newer version, with which the conversation with the agent is tested as well.
-pub const NEXT_VERSION: &str = "2.1.325";
+/// An older version, with which the conversation with the agent is tested as well.
+pub const OLDER_VERSION: &str = "2.1.197";
 
 /// Where one of the agents is searched for.
 struct Place {
@@ -22,9 +22,9 @@ const PINNED: Place = Place {
     in_workspace: ".dev/agent/node_modules/@anthropic-ai/claude-code-linux-x64/claude",
 };
 
-const NEXT: Place = Place {
-    variable: "BELLJAR_TEST_AGENT_NEXT",
-    in_workspace: ".dev/agent-next/node_modules/@anthropic-ai/claude-code-linux-x64/claude",
+const OLDER: Place = Place {
+    variable: "BELLJAR_TEST_AGENT_OLDER",
+    in_workspace: ".dev/agent-older/node_modules/@anthropic-ai/claude-code-linux-x64/claude",
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,13 +54,13 @@ pub fn real() -> Result<PathBuf, Missing> {
     PINNED.look()
 }
 
-/// The newer agent's binary: the file that `BELLJAR_TEST_AGENT_NEXT` names, otherwise the one installed in the
+/// The older agent's binary: the file that `BELLJAR_TEST_AGENT_OLDER` names, otherwise the one installed in the
 /// workspace.
 ///
 /// # Errors
 /// When it is not found; the text says where it was searched for.
-pub fn next() -> Result<PathBuf, Missing> {
-    NEXT.look()
+pub fn older() -> Result<PathBuf, Missing> {
+    OLDER.look()
 }
 
 impl Place {
@@ -103,7 +103,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let deep = root.path().join("crates/some");
         std::fs::create_dir_all(&deep).unwrap();
-        for place in [PINNED, NEXT] {
+        for place in [PINNED, OLDER] {
             let Place { variable, in_workspace } = place;
             let nowhere = Missing::Nowhere { variable, in_workspace, from: deep.clone() };
             assert_eq!(place.find(None, &deep), Err(nowhere));

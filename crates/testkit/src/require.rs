@@ -64,8 +64,8 @@ macro_rules! require {
 pub enum Prerequisite {
     /// The real agent's binary is installed.
     Agent,
-    /// The newer version of the real agent is installed.
-    AgentNext,
+    /// The older version of the real agent is installed.
+    AgentOlder,
     /// bubblewrap is installed and can create all its namespaces.
     Bwrap,
     /// A user namespace can be created.
@@ -116,7 +116,7 @@ impl Prerequisite {
     /// All prerequisites, for `BELLJAR_REQUIRE=all` and for messages.
     pub const ALL: [Self; 23] = [
         Self::Agent,
-        Self::AgentNext,
+        Self::AgentOlder,
         Self::Bwrap,
         Self::UserNs,
         Self::Tmux,
@@ -144,7 +144,7 @@ impl Prerequisite {
     pub fn name(self) -> &'static str {
         match self {
             Self::Agent => "Agent",
-            Self::AgentNext => "AgentNext",
+            Self::AgentOlder => "AgentOlder",
             Self::Bwrap => "Bwrap",
             Self::UserNs => "UserNs",
             Self::Tmux => "Tmux",
@@ -176,7 +176,7 @@ impl Prerequisite {
     pub fn probe(self) -> Result<(), String> {
         match self {
             Self::Agent => agent::real().map(drop).map_err(|missing| missing.to_string()),
-            Self::AgentNext => agent::next().map(drop).map_err(|missing| missing.to_string()),
+            Self::AgentOlder => agent::older().map(drop).map_err(|missing| missing.to_string()),
             Self::Bwrap => succeeds("bwrap", &["--unshare-all", "--ro-bind", "/", "/", "true"]),
             Self::UserNs => succeeds("unshare", &["--user", "--map-root-user", "true"]),
             Self::Tmux => succeeds("tmux", &["-V"]),

@@ -168,7 +168,7 @@ fn refusal(
 }
 
 /// A path as a shell takes it, to be copied: as it is shown, or whole in quotes. None where it cannot be printed as it is.
-fn shell_word(path: &AbsPath, shown: &str) -> Option<String> {
+pub fn shell_word(path: &AbsPath, shown: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_./+,@%:-".contains(c);
     if !shown.is_empty() && !shown.starts_with('-') && shown.chars().all(plain) {
         return Some(shown.to_owned());

@@ -252,16 +252,27 @@ fn open_to_run(
         open_cassette(path, environment)?;
         return Err(ReplayError::NothingToRun { name: environment.shown(path) }.into());
     }
-    let load = |file: &AbsPath| -> Result<Trial, CliError> {
-        let trial = agreeing.load(|permit| load_scenario(environment, file, permit))??;
-        Ok(Trial { untracked: untracked(args.include_untracked), ..trial })
-    };
-    let (tape, trial) = scenarios.open(path, environment, load)?;
+    let change = |trial| Trial { untracked: untracked(args.include_untracked), ..trial };
+    let (tape, trial) = opened(path, agreeing, scenarios, &change)?;
     let agent = match args.agent.recorded() {
         true => Some(recorded_agent(&tape)?),
         false => args.agent.asked(),
     };
     Ok(ToReplay { tape, trial, agent })
+}
+
+/// Opens a tape and loads its scenario, which the user permits to read what it names.
+pub fn opened(
+    path: &AbsPath,
+    agreeing: &Agreeing<'_>,
+    scenarios: &Scenarios,
+    change: &dyn Fn(Trial) -> Trial,
+) -> Result<(Tape, Arc<Trial>), CliError> {
+    let environment = agreeing.environment;
+    let load = |file: &AbsPath| -> Result<Trial, CliError> {
+        Ok(change(agreeing.load(|permit| load_scenario(environment, file, permit))??))
+    };
+    scenarios.open(path, environment, load)
 }
 
 const fn shown_by(args: &ReplayArgs) -> Shown {

@@ -91,7 +91,7 @@ pub fn patience(text: &str) -> Result<TimeSpan, String> {
     }
 }
 
-fn dollars(text: &str) -> Result<Usd, String> {
+pub fn dollars(text: &str) -> Result<Usd, String> {
     let number: f64 = text.parse().map_err(|_error| "an amount in dollars, as in 0.50".to_owned())?;
     Usd::new(number).map_err(|error| error.to_string())
 }

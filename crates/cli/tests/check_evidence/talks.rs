@@ -70,7 +70,7 @@ impl Talk {
                 ];
                 script(&[&work()[..], &mess.map(turn), &[judge(false, "")]].concat())
             }
-            Self::Cut => script(&[turn(bash("sleep 300"))]),
+            Self::Cut => script(&[turn(bash("tail -f /dev/null"))]),
         }
     }
 }

@@ -18,9 +18,9 @@ fn names_each_finding_and_the_fix_of_what_is_missing() {
 
 #[test]
 fn the_version_of_the_agent_is_reported_and_whether_it_is_tested() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let stage = Stage::new();
-    for (program, version) in [(agent::real(), agent::VERSION), (agent::next(), agent::NEXT_VERSION)] {
+    for (program, version) in [(agent::real(), agent::VERSION), (agent::older(), agent::OLDER_VERSION)] {
         let directory = program.unwrap().parent().unwrap().display().to_string();
         let page = stage.finish(stage.command(&["doctor"]).env("PATH", format!("{directory}:/usr/bin:/bin")));
         assert!(page.stdout.contains(&format!("{version}, tested, ")), "{}", page.stdout);

@@ -247,16 +247,16 @@ fn another_prompt_is_a_prompt_drift() {
 
 #[test]
 fn another_version_of_the_agent_is_named() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let stage = scenario(&plain());
     recorded(&stage);
-    let directory = agent::next().unwrap().parent().unwrap().display().to_string();
+    let directory = agent::older().unwrap().parent().unwrap().display().to_string();
     for (strict, status) in [(&[][..], 0), (&["--strict"], 7)] {
         let mut command = stage.command(&[&["replay", "--json", "scenarios/hello.tape"], strict].concat());
         let found = stage.finish(command.env("PATH", format!("{directory}:/usr/bin:/bin")));
         let row = data(&found)["results"][0].clone();
         assert_eq!(found.status.code(), Some(status), "{row:#}");
-        let version = json!({"cause": "agent", "what": "the agent's version", "recorded": agent::VERSION, "present": agent::NEXT_VERSION});
+        let version = json!({"cause": "agent", "what": "the agent's version", "recorded": agent::VERSION, "present": agent::OLDER_VERSION});
         assert!(row["changed"].as_array().unwrap().contains(&version), "{row:#}");
     }
 }

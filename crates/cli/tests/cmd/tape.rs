@@ -1,3 +1,5 @@
+mod upgrade_report;
+
 use super::record::{SCENARIO, bash, data, files, main_turn, plain, recorded, scenario, script, with_agent};
 use crate::services::{KEY, serve, streamed};
 use crate::stage::Stage;
@@ -277,10 +279,10 @@ fn stale_broken_and_missing_parts_are_reported_with_their_cause() {
 
 #[test]
 fn another_agent_makes_a_tape_stale() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let stage = scenario(&plain());
     recorded(&stage);
-    let directory = agent::next().unwrap().parent().unwrap().display().to_string();
+    let directory = agent::older().unwrap().parent().unwrap().display().to_string();
     let mut command = stage.command(&["tape", "verify", "--json", TAPE]);
     let found = stage.finish(command.env("PATH", format!("{directory}:/usr/bin:/bin")));
     assert_eq!((found.status.code(), &row(&found)["changed"][0]["cause"]), (Some(1), &json!("agent")));

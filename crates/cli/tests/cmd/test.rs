@@ -233,7 +233,7 @@ fn time_that_is_up_ends_the_run() {
     require!(Agent, Bwrap);
     let stage = Stage::new();
     let yaml = "prompt: go\ntimeout_ms: 4000\nanswers: [{when_tool: Bash, decide: allow}]\n";
-    scenario(&stage, "a", yaml, &one_command("sleep 300"));
+    scenario(&stage, "a", yaml, &one_command("tail -f /dev/null"));
     let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
     assert!(status == 5 || status == 6, "{envelope:#}");
     let directory = Path::new(first(&envelope)["directory"].as_str().unwrap());

@@ -416,7 +416,7 @@ fn compare(column: usize, outcomes: &BTreeMap<String, String>) {
         assert_eq!(rows, shapes().len(), "the table has a row for each conversation and no other");
         return;
     }
-    let (old, new) = (agent::VERSION, agent::NEXT_VERSION);
+    let (old, new) = (agent::OLDER_VERSION, agent::VERSION);
     let mut out = format!(
         "<!-- Written by a test: BELLJAR_BLESS=1 cargo nextest run -p belljar-cli -E 'test(/crossing::shapes/)' -->\n\n\
          # Conversations on another version of the agent\n\n\
@@ -441,10 +441,11 @@ macro_rules! tried {
     ($($name:ident($column:literal, $part:literal)),*) => {$(
         #[test]
         fn $name() {
-            require!(Agent, AgentNext, Bwrap, Python);
-            let (recorder, replayer, _) = &pairs()[$column];
-            let version = [agent::VERSION, agent::NEXT_VERSION][$column];
-            compare($column, &outcomes($part, version, (recorder, replayer)));
+            require!(Agent, AgentOlder, Bwrap, Python);
+            let [newer, older] = pairs();
+            let (recorder, replayer, _) = [older, newer][$column].clone();
+            let version = [agent::OLDER_VERSION, agent::VERSION][$column];
+            compare($column, &outcomes($part, version, (&recorder, &replayer)));
         }
     )*};
 }

@@ -97,6 +97,8 @@ pub enum Inbound {
     KeepAlive,
     /// How much of the account's rate limit is used. It says nothing about what the agent did.
     RateLimit,
+    /// A message of belljar is queued, begun or done with. Repeated messages and results say when a turn begins and ends.
+    MessageState,
     /// A type that this version does not know.
     Unknown {
         kind: String,
@@ -258,6 +260,7 @@ impl Inbound {
             "control_cancel_request" => frame.required_id("request_id").map(|id| Self::Cancel { id }),
             "keep_alive" => Ok(Self::KeepAlive),
             "rate_limit_event" => Ok(Self::RateLimit),
+            "command_lifecycle" => Ok(Self::MessageState),
             _ => Ok(Self::Unknown { kind: kind.to_owned() }),
         };
         read.unwrap_or_else(|why| Self::Malformed { kind: kind.to_owned(), why })

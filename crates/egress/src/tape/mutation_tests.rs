@@ -305,7 +305,7 @@ fn directions() -> [(Conversations, Conversations); 2] {
     [(first, second), (fourth, third)]
 }
 
-const VERSIONS: [&str; 2] = [belljar_testkit::agent::VERSION, belljar_testkit::agent::NEXT_VERSION];
+const VERSIONS: [&str; 2] = [belljar_testkit::agent::OLDER_VERSION, belljar_testkit::agent::VERSION];
 
 #[test]
 fn no_change_of_a_conversation_matches_on_the_other_version() {

@@ -110,6 +110,8 @@ pub struct ReplayReport {
     pub agent: AgentDifferences,
     /// How many of these repeated an earlier request.
     pub repeated: u64,
+    /// How many of these came after one that was recorded later in the same conversation.
+    pub reordered: u64,
     /// What each normaliser of the suite changed.
     #[serde(skip)]
     pub suite: Vec<SuiteChanges>,
@@ -268,8 +270,12 @@ impl ReplayInner {
         };
         if let Some(at) = self.recorded(&state, conversation.as_ref(), canonical) {
             let fresh = state.given.insert(at);
+            let exchanges = &self.setup.exchanges;
+            let overtaken = |later: &usize| exchanges[*later].conversation == exchanges[at].conversation;
+            let reordered = fresh && state.given.range(at + 1..).any(overtaken);
             state.report.exact += 1;
             state.report.repeated += u64::from(!fresh);
+            state.report.reordered += u64::from(reordered);
             self.cross(&mut state.report, at, canonical);
             self.learn(&mut state, at, canonical);
             return Decision::Recorded(at);

@@ -164,6 +164,14 @@ impl Caller<'_> {
         }
     }
 
+    /// The same for a descriptor that a path names: to a path an absent one is an absent directory.
+    fn named_base(&self, number: i32) -> Result<OwnedFd, Stop> {
+        match self.base(number) {
+            Err(Stop::Fail(Errno::BADF)) => Err(Stop::Fail(Errno::NOENT)),
+            answer => answer,
+        }
+    }
+
     /// The entry that a path names, without following it if it is a link.
     pub(super) fn spot(&self, directory: i32, path: &[u8]) -> Result<Spot, Stop> {
         if path.starts_with(b"/") {
@@ -174,6 +182,9 @@ impl Caller<'_> {
     }
 
     fn spot_from(&self, base: BorrowedFd<'_>, path: &[u8]) -> Result<Spot, Stop> {
+        if let Some((number, below)) = below_own_descriptor(path).filter(|(_, below)| !below.is_empty()) {
+            return self.spot_from(self.named_base(number)?.as_fd(), below);
+        }
         if of_the_kernel(path) {
             return Err(Stop::Continue);
         }
@@ -213,13 +224,12 @@ impl Caller<'_> {
 
     /// The directory that a path names.
     pub(super) fn directory_at(&self, directory: i32, path: &[u8]) -> Result<Opened, Stop> {
-        if of_the_kernel(path) {
-            return Err(Stop::Continue);
-        }
-        let descriptor = if path.starts_with(b"/") {
-            self.directory(self.broker.root.as_fd(), path)?
-        } else {
-            self.directory(self.base(directory)?.as_fd(), path)?
+        let descriptor = match below_own_descriptor(path) {
+            Some((number, b"")) => self.directory(self.named_base(number)?.as_fd(), b".")?,
+            Some((number, below)) => self.directory(self.named_base(number)?.as_fd(), below)?,
+            None if of_the_kernel(path) => return Err(Stop::Continue),
+            None if path.starts_with(b"/") => self.directory(self.broker.root.as_fd(), path)?,
+            None => self.directory(self.base(directory)?.as_fd(), path)?,
         };
         let real = self.inside(descriptor.as_fd())?;
         Ok(Opened { descriptor, real })
@@ -278,15 +288,12 @@ impl Caller<'_> {
 
     /// One of the caller's own descriptors, if that is what a path of the kernel's names.
     pub(super) fn own_descriptor(&self, path: &[u8]) -> Option<i32> {
-        let number = match path {
-            b"/dev/stdin" => return Some(0),
-            b"/dev/stdout" => return Some(1),
-            b"/dev/stderr" => return Some(2),
-            path => [b"/proc/self/fd/".as_slice(), b"/proc/thread-self/fd/", b"/dev/fd/"]
-                .iter()
-                .find_map(|prefix| path.strip_prefix(*prefix))?,
-        };
-        std::str::from_utf8(number).ok()?.parse().ok().filter(|number| *number >= 0)
+        match path {
+            b"/dev/stdin" => Some(0),
+            b"/dev/stdout" => Some(1),
+            b"/dev/stderr" => Some(2),
+            path => numbered(path).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number),
+        }
     }
 
     /// Opens the target of a descriptor of the caller, if the caller cannot act there by itself.
@@ -359,8 +366,54 @@ pub(super) fn is_gone(descriptor: BorrowedFd<'_>, real: &Path) -> Result<bool, E
     Ok(rustix::fs::fstat(descriptor)?.st_nlink == 0)
 }
 
+/// The number of one of the caller's own descriptors that a path begins with, and what follows.
+fn numbered(path: &[u8]) -> Option<(i32, &[u8])> {
+    let mut prefixes = [b"/proc/self/fd/".as_slice(), b"/proc/thread-self/fd/", b"/dev/fd/"].into_iter();
+    let named = prefixes.find_map(|prefix| path.strip_prefix(prefix))?;
+    let digits = named.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, rest) = named.split_at(digits);
+    // The kernel knows each descriptor by one name.
+    let is_its_name = number == b"0" || !number.starts_with(b"0");
+    let number = std::str::from_utf8(number).ok()?.parse().ok().filter(|_| is_its_name)?;
+    (rest.is_empty() || rest.starts_with(b"/")).then_some((number, rest))
+}
+
+/// The same, and the path below that descriptor. An agent writes files by such paths (2.1.327, 2026-11-19).
+fn below_own_descriptor(path: &[u8]) -> Option<(i32, &[u8])> {
+    let (number, rest) = numbered(path)?;
+    let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
+    Some((number, &rest[slashes..]))
+}
+
 /// Whether a path leads to file systems of the kernel, where names mean something else to every process.
 fn of_the_kernel(path: &[u8]) -> bool {
     let climbs = || path.split(|byte| *byte == b'/').any(|name| name == b"..");
     (path.starts_with(b"/proc/") || path.starts_with(b"/dev/")) && !climbs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_is_named_in_one_way() {
+        for (path, found) in [
+            ("/proc/self/fd/3", Some((3, ""))),
+            ("/proc/thread-self/fd/10/", Some((10, ""))),
+            ("/dev/fd/0//a/../b", Some((0, "a/../b"))),
+            ("/proc/self/fd/03/a", None),
+            ("/proc/self/fd/+3/a", None),
+            ("/proc/self/fd/3a", None),
+            ("/proc/self/fd/99999999999/a", None),
+            ("/proc/self/fd//3/a", None),
+            ("/proc/self/fd/", None),
+            ("proc/self/fd/3/a", None),
+        ] {
+            assert_eq!(
+                below_own_descriptor(path.as_bytes()),
+                found.map(|(number, below)| (number, below.as_bytes())),
+                "{path}"
+            );
+        }
+    }
 }

@@ -14,13 +14,14 @@ use super::agreement::{disagreement, record_flaw};
 use super::consistency::model_evidence;
 use crate::suite::{Trial, evidence_of};
 use belljar_contract::{
-    ConversationEnd, Deadline, Event, Evidence, Judgement, Lane, LimitKind, Observation, Seen,
+    ConversationEnd, Deadline, Event, Evidence, Inbound, Judgement, Lane, LimitKind, Observation, Seen,
 };
 use belljar_record::ReadError;
 use belljar_session::{Answer, Harnesses, MachineConfig, Question, SkillPlace};
 use belljar_verdict::judge_contradicting;
 use frames::{frames, misquoted};
 use serde::Serialize;
+use serde_json::json;
 use std::io;
 use std::sync::Arc;
 
@@ -106,6 +107,7 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     let same_prices =
         run.head.versions.get("belljar").is_some_and(|version| version == env!("CARGO_PKG_VERSION"));
     let mut found = evidence_of(&reader, run, lane);
+    found.seen.retain(|seen| !was_unknown(&seen.what));
     let recorded_end = found.end.clone().ok_or(ProtocolError::Missing { what: "end of the conversation" })?;
     let lines = frames(tape)?;
     found.model = model_evidence(tape, &lines);
@@ -140,6 +142,12 @@ pub(super) fn read(tape: &Arc<Tape>, lane: Lane) -> Result<ReadTape, ProtocolErr
     found.seen = fresh.collect();
     found.end = end;
     Ok(ReadTape { evidence: found, flaw, misquoted, mismatch, decided, same_prices })
+}
+
+/// Whether it says that a frame is unknown which this version knows: the recording was made by an earlier one.
+fn was_unknown(seen: &Observation) -> bool {
+    let Observation::UnknownFrame { frame } = seen else { return false };
+    !matches!(Inbound::of(&json!({"type": frame})), Ok(Inbound::Unknown { .. }))
 }
 
 fn mismatch(

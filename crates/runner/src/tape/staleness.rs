@@ -43,7 +43,9 @@ pub fn stale(
     let (_stage, planned) = trial.planned(&planning)?;
     let facts = TapeFacts::at(&planned, &skill_places(&planned.compiled.plan), environment);
     let mut changed = ScenarioFiles::of(trial).changed_since(&head.scenario);
-    changed.extend(facts.changed_since(head, None));
+    // A version that is asked for is known without running it.
+    let version = agent.map(|choice| choice.release.version.to_string());
+    changed.extend(facts.changed_since(head, version.as_deref()));
     let mut out = Compared { changed, not_compared: Vec::new() };
     out.strictly(head, facts.program.as_ref());
     Ok(out)

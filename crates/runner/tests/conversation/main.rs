@@ -1,5 +1,5 @@
 //! Conversations with the real agent: the answers decide what the agent does and what the model receives. Each scene is
-//! played with the pinned version and a newer one, and with the pinned one in the sandbox.
+//! played with the pinned version and an older one, and with the pinned one in the sandbox.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test selects the variants that it is about")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
@@ -33,11 +33,11 @@ macro_rules! scenes {
                 super::$scene(&super::Stage::new(belljar_testkit::agent::real().unwrap(), super::Place::Bare));
             })+
         }
-        mod next {
+        mod older {
             $(#[test]
             fn $scene() {
-                belljar_testkit::require!(AgentNext);
-                super::$scene(&super::Stage::new(belljar_testkit::agent::next().unwrap(), super::Place::Bare));
+                belljar_testkit::require!(AgentOlder);
+                super::$scene(&super::Stage::new(belljar_testkit::agent::older().unwrap(), super::Place::Bare));
             })+
         }
         mod sealed_in {
@@ -325,13 +325,13 @@ fn a_sub_agent_is_seen(stage: &Stage) {
     assert_eq!(seen.ending.running_sub_agents, 0);
 }
 
-/// The newer agent runs sub-agents in the background: a turn ends before they do, and another begins without a message
+/// The pinned agent runs sub-agents in the background: a turn ends before they do, and another begins without a message
 /// when they have ended. The agent is not idle in between.
 #[test]
 fn a_sub_agent_in_the_background_is_waited_for() {
-    belljar_testkit::require!(AgentNext, Bwrap, Guest);
+    belljar_testkit::require!(Agent, Bwrap, Guest);
     for place in [Place::Bare, Place::Sealed] {
-        waits_for_a_sub_agent(&Stage::new(belljar_testkit::agent::next().unwrap(), place));
+        waits_for_a_sub_agent(&Stage::new(belljar_testkit::agent::real().unwrap(), place));
     }
 }
 

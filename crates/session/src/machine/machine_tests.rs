@@ -373,12 +373,17 @@ fn a_call_that_would_go_on_in_the_background_is_blocked() {
 }
 
 #[test]
-fn a_report_of_the_rate_limit_is_no_observation() {
+fn reports_of_the_rate_limit_and_of_a_messages_state_are_no_observation() {
     let mut machine = Machine::new(MachineConfig::default());
     machine.on_command(Command::Begin);
     let report =
         json!({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed"}, "session_id": "s"});
     assert_eq!(machine.on_frame(frame(report)), []);
+    for state in ["queued", "started", "completed"] {
+        let report =
+            json!({"type": "command_lifecycle", "command_uuid": "m", "state": state, "session_id": "s"});
+        assert_eq!(machine.on_frame(frame(report)), []);
+    }
     let other = machine.on_frame(frame(json!({"type": "comet"})));
     assert!(matches!(&other[..], [Output::Observe(Observation::UnknownFrame { .. })]));
 }

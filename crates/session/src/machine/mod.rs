@@ -339,7 +339,11 @@ impl Machine {
             Inbound::Retry { attempt, status, error } => {
                 out.push(Output::Observe(Observation::Retried { attempt, status, error }));
             }
-            Inbound::StreamEvent | Inbound::KeepAlive | Inbound::RateLimit | Inbound::System { .. } => {}
+            Inbound::StreamEvent
+            | Inbound::KeepAlive
+            | Inbound::RateLimit
+            | Inbound::MessageState
+            | Inbound::System { .. } => {}
             Inbound::Unknown { kind } => {
                 out.push(Output::Observe(Observation::UnknownFrame { frame: kind }));
             }

@@ -5,7 +5,7 @@ use super::{PROGRAM, refused, stored};
 use crate::cmd::run::Screen;
 use crate::stage::Stage;
 use belljar_contract::Digest;
-use belljar_testkit::agent::{NEXT_VERSION, VERSION};
+use belljar_testkit::agent::{OLDER_VERSION, VERSION};
 use belljar_testkit::process::{Finished, run_within};
 use belljar_testkit::{agent, require};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn at_version(version: &str) -> String {
 }
 
 /// Puts a program into the store as a version, as an installation would have.
-fn keep(stage: &Stage, version: &str, program: &Path) {
+pub fn keep(stage: &Stage, version: &str, program: &Path) {
     let at = at_version(version);
     fs::create_dir_all(stage.path(&at)).unwrap();
     let to = stage.path(&format!("{at}/claude"));
@@ -50,7 +50,7 @@ fn fake(stage: &Stage, version: &str) {
 fn both() -> Stage {
     let stage = scenario();
     keep(&stage, VERSION, &agent::real().unwrap());
-    keep(&stage, NEXT_VERSION, &agent::next().unwrap());
+    keep(&stage, OLDER_VERSION, &agent::older().unwrap());
     stage
 }
 
@@ -94,7 +94,7 @@ fn said(row: &Value) -> String {
 
 #[test]
 fn the_option_wins_over_the_session_and_the_session_over_the_path() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let stage = both();
     let pinned = agent::real().unwrap();
     let run = |more: &[&str], version: &str, source: Value| {
@@ -105,10 +105,10 @@ fn the_option_wins_over_the_session_and_the_session_over_the_path() {
         row
     };
     run(&[], VERSION, json!({"from": "path"}));
-    stage.write("project/session.yaml", format!("agent: {}\n", release(NEXT_VERSION)));
-    let row = run(&[], NEXT_VERSION, kept("session"));
+    stage.write("project/session.yaml", format!("agent: {}\n", release(OLDER_VERSION)));
+    let row = run(&[], OLDER_VERSION, kept("session"));
     let trace = stage.run(&["trace", row["directory"].as_str().unwrap()]);
-    let line = format!("Agent: claude-code {NEXT_VERSION}, kept by belljar, named by the session\n");
+    let line = format!("Agent: claude-code {OLDER_VERSION}, kept by belljar, named by the session\n");
     assert!(trace.stdout.contains(&line), "{trace:?}");
     run(&["--agent", &release(VERSION)], VERSION, kept("option"));
     // Workers get it, too.
@@ -117,10 +117,10 @@ fn the_option_wins_over_the_session_and_the_session_over_the_path() {
 
 #[test]
 fn the_manifest_names_a_version_and_the_option_wins() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let stage = both();
     stage.write("project/hello.json", HELLO);
-    stage.write("project/belljar.toml", format!("[agents.a]\nagent = \"{}\"\n", release(NEXT_VERSION)));
+    stage.write("project/belljar.toml", format!("[agents.a]\nagent = \"{}\"\n", release(OLDER_VERSION)));
     let run = |more: &[&str], version: &str, by: &str| {
         let arguments = [&["run", "--yes", "--script", "hello.json"], more, &["--", "-p", "hi"]].concat();
         let found = stage.run(&arguments);
@@ -134,16 +134,16 @@ fn the_manifest_names_a_version_and_the_option_wins() {
         assert_eq!(runs["runs"][0]["agent"], head["host"]["agent"], "{runs:#}");
         fs::remove_dir_all(directory).unwrap();
     };
-    run(&[], NEXT_VERSION, "manifest");
+    run(&[], OLDER_VERSION, "manifest");
     run(&["--agent", &release(VERSION)], VERSION, "option");
 
     let plan = stage.run(&["plan"]).stdout;
     assert!(
-        plan.contains(&format!("claude-code {NEXT_VERSION}, kept by belljar, named by the manifest")),
+        plan.contains(&format!("claude-code {OLDER_VERSION}, kept by belljar, named by the manifest")),
         "{plan}"
     );
     let why = stage.run(&["plan", "--why", "agent_version"]).stdout;
-    assert!(why.contains(&format!("agent_version = {NEXT_VERSION}\n  belljar.toml:2:9")), "{why}");
+    assert!(why.contains(&format!("agent_version = {OLDER_VERSION}\n  belljar.toml:2:9")), "{why}");
     let asked = stage.run(&["plan", "--agent", &release(VERSION), "--json"]);
     assert_eq!(data(&asked)["agent"], used(VERSION, kept("option")));
     assert_eq!(data(&asked)["plan"]["agent_version"], json!(VERSION));
@@ -151,9 +151,9 @@ fn the_manifest_names_a_version_and_the_option_wins() {
 
 #[test]
 fn the_kept_program_is_read_only_inside() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let stage = both();
-    let plan = stage.run(&["plan", "--json", "--agent", &release(NEXT_VERSION)]);
+    let plan = stage.run(&["plan", "--json", "--agent", &release(OLDER_VERSION)]);
     let mounts = data(&plan)["plan"]["mounts"].clone();
     let program = mounts.as_array().unwrap().iter().find(|mount| mount["kind"] == "agent-program").unwrap();
     let (target, script) = (program["target"].as_str().unwrap(), stage.path("project/try.json"));
@@ -164,14 +164,14 @@ fn the_kept_program_is_read_only_inside() {
     fs::write(script, text.to_string()).unwrap();
     let scenario = "prompt: go\nanswers: [{when_tool: Bash, decide: allow}]\nassert: [{result: success}]\n";
     stage.write("project/b.yaml", scenario);
-    let before = fs::metadata(agent::next().unwrap()).unwrap().len();
+    let before = fs::metadata(agent::older().unwrap()).unwrap().len();
     let found =
-        stage.run(&["test", "--json", "--script", "try.json", "--agent", &release(NEXT_VERSION), "b.yaml"]);
+        stage.run(&["test", "--json", "--script", "try.json", "--agent", &release(OLDER_VERSION), "b.yaml"]);
     let row = data(&found)["results"][0].clone();
     let frames =
         fs::read_to_string(Path::new(row["directory"].as_str().unwrap()).join("frames.jsonl")).unwrap();
     assert!(frames.contains("REFUSED") && frames.contains("READ"), "{frames}");
-    assert_eq!(fs::metadata(agent::next().unwrap()).unwrap().len(), before);
+    assert_eq!(fs::metadata(agent::older().unwrap()).unwrap().len(), before);
 }
 
 #[test]
@@ -291,11 +291,11 @@ fn an_installation_that_fails_starts_nothing() {
     assert!(!stage.path("home/.local/state/belljar/runs").exists(), "nothing ran");
 }
 
-/// The examples, with tapes of two versions: `report` of the newer one, the others as they are shipped.
+/// The examples, with tapes of two versions: `report` of the older one, the others as they are shipped.
 fn two_versions() -> Stage {
     let stage = Stage::copy_of(Path::new(EXAMPLES));
-    let next = agent::next().unwrap();
-    let found = with_path(&stage, &next, &["record", "--scripted", "report"]);
+    let older = agent::older().unwrap();
+    let found = with_path(&stage, &older, &["record", "--scripted", "report"]);
     assert_eq!(found.status.code(), Some(0), "{found:?}");
     fs::remove_dir_all(stage.path("home")).unwrap();
     fs::create_dir(stage.path("home")).unwrap();
@@ -304,23 +304,23 @@ fn two_versions() -> Stage {
 
 #[test]
 fn each_tape_is_replayed_on_the_version_that_it_names() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let stage = two_versions();
     let replay = ["replay", "--json", "--agent", "recorded", "."];
     let missing = stage.run(&["replay", "--agent", "recorded", "."]);
-    let line = format!("hint: belljar agent install {} {}\n", release(VERSION), release(NEXT_VERSION));
+    let line = format!("hint: belljar agent install {} {}\n", release(VERSION), release(OLDER_VERSION));
     refused(&missing, 2, &["are not installed", &line]);
     assert!(!stage.path("home/.local/state/belljar/runs").exists(), "nothing ran");
 
     keep(&stage, VERSION, &agent::real().unwrap());
-    keep(&stage, NEXT_VERSION, &agent::next().unwrap());
+    keep(&stage, OLDER_VERSION, &agent::older().unwrap());
     let found = stage.run(&replay);
     let rows = data(&found)["results"].as_array().unwrap().clone();
     assert_eq!(found.status.code(), Some(0), "{rows:#?}");
     assert_eq!(rows.len(), 3);
     for row in rows {
         let report = row["tape"].as_str().unwrap().ends_with("report.tape");
-        let version = if report { NEXT_VERSION } else { VERSION };
+        let version = if report { OLDER_VERSION } else { VERSION };
         assert_eq!(
             (&row["agent"], said(&row)),
             (&used(version, kept("tape")), version.to_owned()),

@@ -64,19 +64,19 @@ fn another_plan_is_not_green() {
 
 #[test]
 fn another_agent_is_not_green_even_if_nothing_runs() {
-    require!(Agent, AgentNext, Bwrap);
+    require!(Agent, AgentOlder, Bwrap);
     let stage = scenario(&plain());
     recorded(&stage);
-    let with_next = |args: &[&str]| {
-        let directory = agent::next().unwrap().parent().unwrap().display().to_string();
+    let with_older = |args: &[&str]| {
+        let directory = agent::older().unwrap().parent().unwrap().display().to_string();
         let mut command: Command = stage.command(&[&["replay", "--json", TAPE], args].concat());
         let found = stage.finish(command.env("PATH", format!("{directory}:/usr/bin:/bin")));
         let envelope: Value = serde_json::from_str(&found.stdout).unwrap();
         (found.status.code(), envelope["data"]["results"][0].clone())
     };
-    let (status, row) = with_next(&["--protocol"]);
+    let (status, row) = with_older(&["--protocol"]);
     assert_eq!(status, Some(0), "{row:#}");
-    let (status, row) = with_next(&["--protocol", "--strict"]);
+    let (status, row) = with_older(&["--protocol", "--strict"]);
     assert_eq!((status, causes(&row)), (Some(3), vec!["agent"]), "{row:#}");
     assert_eq!(row["changed"][0]["what"], "the agent's program", "{row:#}");
     // Without any agent it is not known.

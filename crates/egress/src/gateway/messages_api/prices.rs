@@ -273,7 +273,13 @@ mod tests {
         assert_eq!(micros("claude-opus-4-8", Speed::Fast), Some(73_500_000));
         assert_eq!(micros("claude-haiku-4-5-20251001", Speed::Standard), Some(7_350_000));
         assert_eq!(micros("claude-sonnet-4-6", Speed::Standard), Some(22_050_000));
+        assert_eq!(micros("claude-opus-5-5", Speed::Standard), Some(29_200_000));
+        assert_eq!(micros("claude-opus-5-5[1m]", Speed::Fast), Some(58_400_000));
+        assert_eq!(micros("claude-fable-5-2", Speed::Standard), Some(58_200_000));
+        assert_eq!(micros("claude-sonnet-5-5", Speed::Standard), Some(14_600_000));
+        assert_eq!(micros("claude-sonnet-5-5", Speed::Fast), None);
         // Three million input tokens are a long request.
+        assert_eq!(micros("claude-haiku-5-5", Speed::Standard), Some(3_675_000));
         assert_eq!(micros("claude-sonnet-4-5", Speed::Standard), Some(36_600_000));
         assert_eq!(micros("claude-haiku-4-5", Speed::Fast), None);
         assert_eq!(micros("claude-opus-9", Speed::Standard), None);

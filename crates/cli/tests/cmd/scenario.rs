@@ -150,6 +150,11 @@ fn a_scenario_from_a_run_passes_with_the_same_script() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+    assert!(
+        at(r#"choose: "HTML""#) < at(r#""choose": "PDF""#),
+        "the command line came first in the run: {text}"
+    );
     let checked = stage.run(&["check", "scenarios/again.yaml"]);
     assert_eq!((checked.status.code(), checked.stderr.as_str()), (Some(0), ""), "{checked:?}");
     let again = ["test", "--json", "--include-untracked", "--script", "talk.json", "scenarios/again.yaml"];

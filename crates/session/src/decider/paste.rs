@@ -24,7 +24,7 @@ pub(super) fn lines(question: &Question) -> Option<String> {
 
 /// The first line of a rule for a tool.
 pub(super) fn when_tool(tool: &str) -> String {
-    // Version 2.1.197 asks before it uses such a skill, and about no other one.
+    // Versions 2.1.197 and 2.1.327 ask before they use such a skill, and about no other one (2026-11-19).
     let why = if tool == "Skill" { "  # the agent asks before a skill with `allowed-tools`" } else { "" };
     format!("- when_tool: {}{why}", quoted(tool))
 }

@@ -139,7 +139,8 @@ impl Check for Semantic {
             notes.push(format!("{:?} {word}; {says}", excerpt(&claim.text)));
         }
         let least = self.least();
-        let message = format!("{holds} of {} claims hold, {open} unknown, at least {least} wanted", claims.len());
+        let message =
+            format!("{holds} of {} claims hold, {open} unknown, at least {least} wanted", claims.len());
         let finding = if holds >= least {
             run.holds_if_whole(message)
         } else if holds + open >= least {

@@ -1,8 +1,6 @@
 //! Follows the questions in the directory of a run, or of all runs of a suite.
 
-use super::directory::{
-    AskingState, DirectoryError, asking, below, forget, is_of_a_decider, small_text, watch,
-};
+use super::directory::{AskingState, DirectoryError, asking, below, forget, has_asked, small_text, watch};
 use crate::session::supervise::take_signals;
 use crate::store::runtime::make_private;
 use belljar_contract::AbsPath;
@@ -87,7 +85,7 @@ impl Gates {
     /// If it is not such a directory, or cannot be watched.
     pub fn new(directory: AbsPath) -> Result<Self, DirectoryError> {
         let gates = Self::watching(directory)?;
-        let any = gates.places().iter().any(|(_, place)| is_of_a_decider(place));
+        let any = gates.places().iter().any(|(_, place)| has_asked(place));
         if any { Ok(gates) } else { Err(DirectoryError::NoQuestions { path: gates.directory }) }
     }
 

@@ -138,9 +138,13 @@ pub fn replaced(value: &Value) -> Value {
     }
 }
 
-/// Texts that are neither an answer nor a result: what the agent suggests, repeats in another form, or reads of a skill.
-const UNRELATED: [&str; 3] =
-    ["/permission_suggestions/", "/tool_use_result/", "/frame/message/content/0/text"];
+/// Texts that are neither an answer nor a result: what the agent suggests or repeats in another form, and the plugins that
+/// it has of its own.
+const UNRELATED: [&str; 4] =
+    ["/permission_suggestions/", "/tool_use_result/", "/tool_result_meta/", "/frame/plugins/"];
+
+/// What the agent reads of a skill.
+const TEXT_OF_A_SKILL: &str = "/frame/message/content/0/text";
 
 /// What frames say to the user, the model and the agent. Ids, times and counts are not among it.
 const SAID: [&str; 14] = [
@@ -242,12 +246,14 @@ fn altered_frames(example: &str) {
         .filter(|line| line["way"] == "out")
         .map(|line| &line["frame"]["response"]["request_id"])
         .collect();
-    // Neither belljar's own request nor the agent's repetition of an answer is one.
+    // Neither belljar's own request, nor the agent's repetition of an answer, nor its report that it took up a message is one:
+    // it repeats the message itself as well.
     let counts = |line: &Value| match line["way"] == "out" {
         true => line["frame"]["type"] != "control_request",
         false => {
             let id = &line["frame"]["response"]["request_id"];
-            id.is_null() || !given.contains(&id)
+            let is_first = id.is_null() || !given.contains(&id);
+            is_first && line["frame"]["type"] != "command_lifecycle"
         }
     };
     for at in 0..frames.len() {
@@ -261,8 +267,8 @@ fn altered_frames(example: &str) {
         leaves(&frames[at]["frame"], "/frame", &mut pointers);
         let is_text_of_a_skill = frames[at]["frame"]["type"] == "user";
         let unrelated = |pointer: &str| {
-            UNRELATED[..2].iter().any(|part| pointer.contains(part))
-                || pointer == UNRELATED[2] && is_text_of_a_skill
+            UNRELATED.iter().any(|part| pointer.contains(part))
+                || pointer == TEXT_OF_A_SKILL && is_text_of_a_skill
         };
         let own = frames[at]["way"] == "out" && frames[at]["frame"]["type"] == "control_request";
         for pointer in pointers.iter().filter(|pointer| says(pointer) && !unrelated(pointer) && !own) {

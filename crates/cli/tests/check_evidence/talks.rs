@@ -122,8 +122,8 @@ fn work() -> Vec<Value> {
     let option = |label: &str| json!({"label": label, "description": "as said"});
     let question = json!({"question": "Which format?", "header": "Format", "multiSelect": false,
         "options": [option("Markdown"), option("HTML")]});
-    let agent =
-        json!({"description": "look it up", "prompt": "do the part", "subagent_type": "general-purpose"});
+    let agent = json!({"description": "look it up", "prompt": "do the part", "subagent_type": "general-purpose",
+        "run_in_background": false});
     let part = json!({"file_path": "/workspace/outputs/part.md", "content": "part"});
     vec![
         turn(call("Skill", json!({"skill": "notes"}))),

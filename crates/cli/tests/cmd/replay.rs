@@ -107,7 +107,8 @@ fn sub_agents_come_back() {
     require!(Agent, Bwrap);
     let agent = |prompt: &str| {
         json!({"tool_use": {"name": "Agent",
-            "input": {"description": "part", "prompt": prompt, "subagent_type": "general-purpose"}}})
+            "input": {"description": "part", "prompt": prompt, "subagent_type": "general-purpose",
+                "run_in_background": false}}})
     };
     let sub = |contains: &str, content: Value| {
         json!({"when": {"sender": "sub_agent", "last_message_contains": contains},

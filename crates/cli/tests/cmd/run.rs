@@ -1,6 +1,7 @@
 use crate::stage::Stage;
 use belljar_testkit::wait::{self, DEADLINE};
 use belljar_testkit::{agent, require};
+use serde_json::{Value, json};
 use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -373,6 +374,11 @@ permissions.skip_prompts = true
     stage.write("project/plug/.mcp.json", bundled);
     stage.write("project/server.py", SERVER);
     stage.write("project/plug/server.py", SERVER);
+    // The agent sends the definition of a server's tool once the model has looked it up.
+    let looks = json!({"tool_use": {"name": "ToolSearch", "input": {"query": "select:mcp__declared__tool", "max_results": 1}}});
+    let turn = |content: Value| json!({"answer": {"reply": {"content": [content]}}});
+    let turns = [turn(looks), turn(json!({"text": "All done."}))];
+    stage.write("project/script.json", json!({"version": 1, "turns": turns}).to_string());
     let requests = headless(&stage, &path);
     for shown in [
         "words-of-the-role",

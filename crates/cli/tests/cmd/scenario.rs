@@ -249,8 +249,10 @@ fn a_scenario_from_a_run_of_skill_has_what_the_command_line_named() {
 fn a_check_that_does_not_hold_for_the_run_is_left_out_with_a_note() {
     require!(Agent, Bwrap);
     let stage = repository();
-    let failing = json!({"version": 1, "turns": [
-        {"answer": {"error": {"status": 400, "type": "invalid_request_error", "message": "x"}}}]});
+    // The agent sends a refused request several times.
+    let refused =
+        json!({"answer": {"error": {"status": 400, "type": "invalid_request_error", "message": "x"}}});
+    let failing = json!({"version": 1, "turns": vec![refused; 12]});
     stage.write("project/fails.json", failing.to_string());
     stage.write("project/talk.json", script(&[main_turn(&json!([{"text": "Done."}]))]).to_string());
     stage.write("project/a.yaml", "prompt: go\nexpect_denied: [evil.test]\n");

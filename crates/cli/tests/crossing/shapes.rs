@@ -149,7 +149,7 @@ fn shapes() -> Vec<Shape> {
     let background = "The newer version starts a sub-agent in the background and goes on without its report.";
     let again = "The newer version sends a refused request several times, the older one once.";
     let summary = "The agent asks for the summary in words of its own, as if the user had said them.";
-    let gone = "The newer version has no such tool where another program drives it.";
+    let gone = "The newer version has no such tool for the model `claude-opus-4-8`.";
     let shape = |name, turns: &[Value]| Shape::of(name, turns);
     vec![
         shape("a text", &[done()]),

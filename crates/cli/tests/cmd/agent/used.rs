@@ -308,7 +308,7 @@ fn each_tape_is_replayed_on_the_version_that_it_names() {
     let stage = two_versions();
     let replay = ["replay", "--json", "--agent", "recorded", "."];
     let missing = stage.run(&["replay", "--agent", "recorded", "."]);
-    let line = format!("hint: belljar agent install {} {}\n", release(VERSION), release(OLDER_VERSION));
+    let line = format!("hint: belljar agent install {} {}\n", release(OLDER_VERSION), release(VERSION));
     refused(&missing, 2, &["are not installed", &line]);
     assert!(!stage.path("home/.local/state/belljar/runs").exists(), "nothing ran");
 

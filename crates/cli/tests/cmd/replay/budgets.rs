@@ -90,8 +90,10 @@ fn usage_that_was_removed_is_unknown() {
     let stage = stage();
     let tape = stage.path("project/scenarios/hello.tape");
     strip_answers(&tape);
-    let (status, row) = replay(&stage, &[]);
-    assert_eq!((status, &outcomes(&row)[..2]), (Some(3), &["unknown"; 2][..]), "{row:#}");
+    // The agent tells the model how many tokens are left, reckoned from what was used: that is a drift.
+    let (status, row) = replay(&stage, &["--on-drift", "continue"]);
+    assert_eq!((status, &outcomes(&row)[..2]), (Some(7), &["unknown"; 2][..]), "{row:#}");
+    assert!(row["replay"]["drifts"].to_string().contains("tokens left"), "{row:#}");
     // The record of the run has its metrics; without them the other lane does not know either.
     let mut result: Value = serde_json::from_slice(&fs::read(tape.join("result.json")).unwrap()).unwrap();
     result["metrics"] = json!({});

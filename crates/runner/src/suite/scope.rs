@@ -92,14 +92,20 @@ pub(super) struct Reading<'a> {
     parsed: RefCell<Vec<(PathUse, Digest)>>,
 }
 
+pub(super) struct FilesRead {
+    /// The permitted files outside the suite.
+    pub(super) permitted: Vec<(PathUse, AbsPath)>,
+    /// The digests of all files that were parsed.
+    pub(super) parsed: Vec<(PathUse, Digest)>,
+}
+
 impl<'a> Reading<'a> {
     pub(super) fn new(environment: &'a HostEnvironment, scope: &'a Scope, permit: Permit<'a>) -> Self {
         Self { environment, scope, permit, beyond: RefCell::default(), parsed: RefCell::default() }
     }
 
-    /// The permitted files outside the suite, and the digests of all files that were parsed.
-    pub(super) fn end(self) -> (Vec<(PathUse, AbsPath)>, Vec<(PathUse, Digest)>) {
-        (self.beyond.into_inner(), self.parsed.into_inner())
+    pub(super) fn end(self) -> FilesRead {
+        FilesRead { permitted: self.beyond.into_inner(), parsed: self.parsed.into_inner() }
     }
 
     /// Asks for a permit for those of the paths that lie outside the suite.

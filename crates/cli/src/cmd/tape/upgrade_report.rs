@@ -165,7 +165,7 @@ impl TapeUpgradeReportArgs {
     ) -> Result<(Loaded<'t>, Agreed), CliError> {
         let sandbox = self.sandbox.asked();
         let agreeing = Agreeing { options: &self.agree, sandbox: &sandbox, used_for, environment, output };
-        let scenarios = Scenarios::within(self.timeout.map(TimeSpan::duration));
+        let scenarios = Scenarios::within(self.timeout);
         let scripted = self.scripted && used_for == TrialUse::Run;
         let change = |trial: Trial| {
             let mut trial = Trial { untracked: untracked(self.include_untracked), ..trial };

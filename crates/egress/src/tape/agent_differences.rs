@@ -53,7 +53,7 @@ impl AgentDifferences {
             parameters,
             system_prompt,
             reminders,
-            fixed_prompt,
+            fixed_prompt: _,
         } = self;
         let list = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let mut out = Vec::new();
@@ -73,11 +73,7 @@ impl AgentDifferences {
             let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "absent".to_owned());
             out.push(format!("{name}: {} when recorded, now {}", text(recorded), text(present)));
         }
-        for (what, sizes) in [
-            ("system prompt", system_prompt),
-            ("system prompt and tools", &fixed_prompt.filter(|(recorded, present)| recorded != present)),
-            ("reminders", reminders),
-        ] {
+        for (what, sizes) in [("system prompt", system_prompt), ("reminders", reminders)] {
             if let Some((recorded, present)) = sizes {
                 out.push(format!("{what}: {recorded} characters when recorded, now {present}"));
             }

@@ -145,6 +145,7 @@ async fn responses_are_found_by_the_request_and_not_by_its_position() {
     assert_eq!(said(replay.answer(asked(None, &request(&["a"])))).await, (200, "to a".into()));
     let report = replay.report();
     assert!(report.is_faithful() && report.exact == 2 && report.repeated == 0, "{report:?}");
+    assert_eq!(report.reordered, 1, "the one that was overtaken");
 }
 
 #[tokio::test]
@@ -340,6 +341,7 @@ async fn another_version_matches_by_the_users_side_and_its_differences_are_liste
     assert!(report.is_faithful());
     assert_eq!((report.exact, report.crossed), (1, 1));
     assert_eq!(report.agent.lines().len(), 3, "{:?}", report.agent);
+    assert!(report.agent.fixed_prompt.is_some() && report.agent.fixed_prompt == report.agent.system_prompt);
     let strict = replay(&memory, OnDrift::Fail);
     assert_eq!(said(strict.answer(asked(None, &newer))).await.0, 400);
     newer["messages"][1]["content"][1]["text"] = json!("stop");

@@ -16,10 +16,10 @@ use belljar_verdict::StaleRule;
 use serde_json::{Value, from_value};
 use std::collections::BTreeMap;
 
-/// Reads what many replays found. `permit` decides whether files beyond a suite may be read.
+/// Reads what the replays of these tapes found. `permit` decides whether files beyond a suite may be read.
 #[must_use]
 pub fn upgrade_report(
-    outcome: &SuiteOutcome,
+    (tapes, outcome): (&[AbsPath], &SuiteOutcome),
     agent: Option<String>,
     environment: &HostEnvironment,
     permit: &(dyn Fn(&Wishes) -> bool + Sync),
@@ -32,7 +32,9 @@ pub fn upgrade_report(
         read.map(|read| read.found.judgement).map_err(|error| with_causes(&error))
     };
     let SuiteOutcome { jobs, end: SuiteEnd { not_started, interrupted } } = outcome;
-    let results: Vec<UpgradedTape> = jobs.iter().filter_map(|job| upgraded(job, &recorded)).collect();
+    // Those after a stop are absent.
+    let replayed = tapes.iter().zip(jobs);
+    let results: Vec<UpgradedTape> = replayed.map(|(tape, job)| upgraded(tape, job, &recorded)).collect();
     let moved = in_tapes(&results);
     let record_again = results.iter().filter_map(record_again).collect();
     let (not_started, interrupted) = (*not_started, *interrupted);
@@ -42,17 +44,16 @@ pub fn upgrade_report(
 /// The verdict of a recording as it is judged now, or why there is none.
 type RecordedVerdict<'a> = &'a dyn Fn(&AbsPath) -> Result<Judgement, String>;
 
-/// Reads one row of `replay`, which always names its tape.
-fn upgraded(job: &JobResult, recorded: RecordedVerdict<'_>) -> Option<UpgradedTape> {
+/// Reads what the replay of one tape found.
+fn upgraded(tape: &AbsPath, job: &JobResult, recorded: RecordedVerdict<'_>) -> UpgradedTape {
     let JobResult { exit, row, run } = job;
-    let tape: AbsPath = from_value(row["tape"].clone()).ok()?;
     let ran = run.as_ref().and_then(|run| Some((run, run.conclusion?)));
-    let Some((run, conclusion)) = ran else { return Some(not_run(tape, *exit, row)) };
+    let Some((run, conclusion)) = ran else { return not_run(tape, *exit, row) };
     let report: ReplayReport = from_value(row["replay"].clone()).unwrap_or_default();
     let agents: ReplayedAgents = from_value(row["agents"].clone()).unwrap_or_default();
     let changed: Vec<Changed> = from_value(row["changed"].clone()).unwrap_or_default();
     let stale = changed.iter().filter(|one| one.is_of_the_test()).map(Changed::sentence).collect();
-    let Verdict { outcome, checks, why } = verdict(run, conclusion, &|| recorded(&tape));
+    let Verdict { outcome, checks, why } = verdict(run, conclusion, &|| recorded(tape));
     let drifts = report.drifts.len() as u64 + report.more_drifts;
     let requests = UpgradeRequests {
         recorded: report.exchanges,
@@ -61,7 +62,7 @@ fn upgraded(job: &JobResult, recorded: RecordedVerdict<'_>) -> Option<UpgradedTa
         absent: if drifts == 0 { report.unconsumed.len() as u64 } else { 0 },
     };
     let fixed = report.agent.fixed_prompt;
-    Some(UpgradedTape {
+    UpgradedTape {
         scenario: Some(run.scenario.clone()),
         outcome,
         exit_code: status(outcome, *exit).code(),
@@ -75,13 +76,13 @@ fn upgraded(job: &JobResult, recorded: RecordedVerdict<'_>) -> Option<UpgradedTa
         fixed_prompt: fixed.map(|(recorded, present)| SizeChange { recorded, present }),
         moved: moved(&report.agent),
         run: run.directory.clone(),
-        tape,
-    })
+        tape: tape.clone(),
+    }
 }
 
 /// A tape without a run: the row says why.
-fn not_run(tape: AbsPath, exit: ExitCode, row: &Value) -> UpgradedTape {
-    let head = Tape::open(&tape).ok().map(|tape| tape.head);
+fn not_run(tape: &AbsPath, exit: ExitCode, row: &Value) -> UpgradedTape {
+    let head = Tape::open(tape).ok().map(|tape| tape.head);
     UpgradedTape {
         scenario: head.as_ref().map(|head| head.scenario.name.clone()),
         outcome: if exit == ExitCode::Interrupted {
@@ -100,7 +101,7 @@ fn not_run(tape: AbsPath, exit: ExitCode, row: &Value) -> UpgradedTape {
         fixed_prompt: None,
         moved: Vec::new(),
         run: None,
-        tape,
+        tape: tape.clone(),
     }
 }
 

@@ -99,7 +99,7 @@ pub fn run(
     let permit =
         |wishes: &_| args.agree.yes || matches!(agreements.standing(wishes), Ok(AgreementStanding::Agreed));
     let agent = args.agent.asked().map(|choice| choice.release.to_string());
-    let mut report = upgrade_report(&outcome, agent, environment, &permit);
+    let mut report = upgrade_report((&tapes, &outcome), agent, environment, &permit);
     if args.record_again && !report.interrupted && !report.record_again.is_empty() {
         let files: Vec<AbsPath> = report.record_again.iter().map(|again| again.tape.clone()).collect();
         let recorded = args.together((SuiteVerb::Refresh, &files, &recordings), environment, output)?;

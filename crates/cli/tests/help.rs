@@ -61,10 +61,6 @@ pub fn fixture(verb: &str) -> Stage {
     if ["replay", "tape"].contains(&verb) {
         crate::cmd::record::recorded(&stage);
     }
-    if verb == "tape" {
-        // The version that the example of `upgrade-report` names.
-        crate::cmd::agent::used::keep(&stage, "2.1.327", &belljar_testkit::agent::real().unwrap());
-    }
     if verb == "agent" {
         crate::cmd::agent::planted(&stage, "2.1.327");
     }

@@ -261,7 +261,7 @@ mod tests {
             tapes: 1,
         };
         UpgradeReport {
-            agent: Some(text("claude-code@2.1.9")),
+            agent: Some(text("an-agent@2.1.9")),
             results: vec![UpgradedTape {
                 tape: tape.clone(),
                 scenario: Some(text("<img src=x onerror=\"x\">&")),

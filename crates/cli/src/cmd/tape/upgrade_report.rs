@@ -30,8 +30,8 @@ use std::sync::Arc;
 /// verdict changed, and 7 if one drifted. With --record-again these recordings are made again at once; what was made again
 /// is not counted.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  $ belljar tape upgrade-report scenarios --html upgrade.html\n  \
-    $ belljar tape upgrade-report scenarios --agent claude-code@2.1.327 --json\n")]
+#[command(after_help = "Examples:\n  $ belljar tape upgrade-report --html upgrade.html scenarios\n  \
+    $ belljar tape upgrade-report --json -k hello scenarios\n")]
 pub struct TapeUpgradeReportArgs {
     /// Tapes, or directories to search for them
     #[arg(required = true, value_name = "TAPE")]

@@ -306,7 +306,8 @@ impl RecordedRow {
 
 /// Says where a recording is, or why there is none.
 fn recorded_text(row: &RecordedRow, environment: &HostEnvironment) -> String {
-    let RecordedRow { tape, not_recorded, exchanges, answered_by, normalisers, leaks, changed_meanwhile } = row;
+    let RecordedRow { tape, not_recorded, exchanges, answered_by, normalisers, leaks, changed_meanwhile } =
+        row;
     let Some(tape) = tape else {
         let Some((why, run)) = not_recorded else {
             return "belljar: not recorded, because it did not pass; --allow-failing records it all the same\n"

@@ -168,13 +168,14 @@ fn an_interrupted_run_is_not_held_against_the_agent() {
     let stage = Stage::new();
     stage.skill("project/skills", "notes");
     let keys = "assert: [{result: success}, {file_exists: outputs/x}, {tool_not_called: Write}]\n";
-    scenario(&stage, "a", keys, &commands(&["tail -f /dev/null"]));
+    // The agent asks nothing about this one, and refuses one that begins with the sleep.
+    scenario(&stage, "a", keys, &commands(&["true; sleep 300"]));
     for (arguments, signal) in [
         (&["test", "--scripted", "a.yaml"][..], "INT"),
         (&["test", "--scripted", "a.yaml"], "TERM"),
         (&["skill", "skills/notes", "go", "--script", "a.script.json"], "INT"),
     ] {
-        let (status, _, said) = interrupt_after(start(&stage, arguments), "tail -f /dev/null", signal);
+        let (status, _, said) = interrupt_after(start(&stage, arguments), "sleep 300", signal);
         assert_eq!(status, Some(130), "{arguments:?}: {said}");
         assert!(said.contains("INTERRUPTED"), "{said}");
         assert!(!said.contains("  x "), "nothing failed: {said}");

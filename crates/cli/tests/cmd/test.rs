@@ -219,13 +219,35 @@ fn faults_of_a_file_are_reported_before_anything_happens() {
 fn a_failed_agent_is_distinguished_from_a_failed_check() {
     require!(Agent, Bwrap);
     let stage = Stage::new();
-    let error = r#"{"version": 1, "turns": [{"answer": {"error": {"status": 400, "type": "invalid_request_error", "message": "no"}}}]}"#;
+    // The agent sends a refused request several times.
+    let refused =
+        json!({"answer": {"error": {"status": 400, "type": "invalid_request_error", "message": "no"}}});
+    let error = &json!({"version": 1, "turns": vec![refused; 12]}).to_string();
     scenario(&stage, "a", "prompt: go\nassert: [{result: success}]\n", error);
     let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
     assert_eq!((status, &first(&envelope)["conclusion"]), (5, &json!("agent_failed")), "{envelope:#}");
     scenario(&stage, "b", "prompt: go\nassert: [{result: error}]\n", error);
     let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "b.yaml"]);
     assert_eq!(status, 0, "{envelope:#}");
+}
+
+/// Skills that come with the agent would compete with those under test.
+#[test]
+fn the_model_is_offered_the_skills_of_the_session_and_no_others() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    stage.skill("project/skills", "notes");
+    stage.write("project/session.yaml", "skills: {local: [skills/notes]}\n");
+    scenario(&stage, "a", "prompt: go\nsession: session.yaml\nassert: [{result: success}]\n", super::HELLO);
+    let (status, envelope) = tried_json(&stage, &["test", "--scripted", "--json", "a.yaml"]);
+    assert_eq!(status, 0, "{envelope:#}");
+    let directory = Path::new(first(&envelope)["directory"].as_str().unwrap());
+    let requests = fs::read_to_string(directory.join("artifacts/model-requests.jsonl")).unwrap();
+    let (_, list) = requests.split_once("skills are available for use with the Skill tool").unwrap();
+    let (_, list) = list.split_once(r"\n\n").unwrap();
+    let (list, _) = list.split_once(r"\n\n").unwrap();
+    let names: Vec<&str> = list.split(r"\n").map(|line| line.split(':').next().unwrap()).collect();
+    assert_eq!(names, ["- notes"], "{list}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub(super) use background::background_hook;
 use super::{HarnessError, profile};
 use belljar_contract::{
     AbsPath, Access, Assembly, FileContent, Harness, HarnessProfile, HomeMode, PersonalFile, PlannedFile,
-    Prompt, RecordedDirectory, SessionTuning, TranscriptEntry, TunedAgent, Wanted,
+    Prompt, Purpose, RecordedDirectory, SessionTuning, TranscriptEntry, TunedAgent, Wanted,
 };
 use serde_json::{Map, Value, json};
 
@@ -23,6 +23,10 @@ use serde_json::{Map, Value, json};
 pub(super) struct ClaudeCode {
     profile: HarnessProfile,
 }
+
+/// Plugins that come with the agent and offer skills to the model, which compete with those under test. The variable for
+/// bundled skills leaves them as they are (2.1.327, 2026-11-19).
+const OWN_PLUGINS: [&str; 1] = ["cc-plugin-plugin-authoring@builtin"];
 
 /// The agent asks about an unknown key by its last characters.
 const KEY_TAIL: usize = 20;
@@ -37,9 +41,11 @@ impl ClaudeCode {
         let key = self.profile.env.iter().find(|entry| entry.name.as_str() == "ANTHROPIC_API_KEY");
         let key = key.map_or("", |entry| entry.value.as_str());
         let tail = &key[key.len().saturating_sub(KEY_TAIL)..];
-        let project = wanted.project.as_path().to_string_lossy().into_owned();
-        let mut projects = Map::new();
-        projects.insert(project, json!({"hasTrustDialogAccepted": true}));
+        // The agent asks about belljar's own directory as well (2.1.327, 2026-11-19).
+        let trusted = [wanted.project.clone(), wanted.kit.child("agent")].map(|directory| {
+            (directory.as_path().to_string_lossy().into_owned(), json!({"hasTrustDialogAccepted": true}))
+        });
+        let projects: Map<String, Value> = trusted.into_iter().collect();
         let base = json!({
             "hasCompletedOnboarding": true,
             "customApiKeyResponses": {"approved": [tail], "rejected": []},
@@ -142,11 +148,19 @@ fn argv(wanted: &Wanted<'_>, program: &AbsPath, directory: &AbsPath, files: [&Ab
 
 fn settings_json(wanted: &Wanted<'_>) -> Value {
     let deny: Vec<&String> = wanted.tools.deny.iter().chain(&wanted.permissions.deny).collect();
-    json!({
+    let mut settings = json!({
         "permissions": {"allow": wanted.permissions.allow, "deny": deny},
         "disabledMcpjsonServers": wanted.undeclared_mcp,
         "skipDangerousModePermissionPrompt": true,
-    })
+    });
+    match wanted.purpose {
+        Purpose::Session => {}
+        Purpose::Test => {
+            settings["enabledPlugins"] =
+                OWN_PLUGINS.map(|name| (name.to_owned(), json!(false))).into_iter().collect();
+        }
+    }
+    settings
 }
 
 /// The agent expands `${NAME}` in a server's variables, so that no value stands in the file.

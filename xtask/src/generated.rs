@@ -21,7 +21,7 @@ struct Generated {
 }
 
 /// All generated files.
-const FILES: [Generated; 11] = [
+const FILES: [Generated; 12] = [
     Generated { path: "docs/reference/checks.md", content: checks },
     Generated { path: "docs/reference/exit-codes.md", content: exit_codes },
     Generated { path: "docs/reference/manifest.md", content: manifest },
@@ -33,6 +33,7 @@ const FILES: [Generated; 11] = [
     Generated { path: "schema/scenario.schema.json", content: scenario_schema },
     Generated { path: "schema/script.schema.json", content: script_schema },
     Generated { path: "schema/session.schema.json", content: session_schema },
+    Generated { path: "schema/upgrade-report.schema.json", content: upgrade_report_schema },
 ];
 
 pub fn check(repository: &Repository) -> Result<Findings, TaskError> {
@@ -125,6 +126,10 @@ fn script() -> Result<String, TaskError> {
 
 fn session_schema() -> Result<String, TaskError> {
     published(SchemaKind::Session)
+}
+
+fn upgrade_report_schema() -> Result<String, TaskError> {
+    published(SchemaKind::UpgradeReport)
 }
 
 fn published(kind: SchemaKind) -> Result<String, TaskError> {

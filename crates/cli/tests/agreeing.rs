@@ -325,12 +325,14 @@ fn a_yes_at_the_terminal_is_kept_until_more_is_asked_for() {
 fn suites_are_trusted_and_that_is_taken_back() {
     let stage = suite("uploads: [~/.ssh/id_ed25519]\n");
     stage.write("project/tests/b.yaml", "prompt: go\n");
+    stage.write("project/tests/empty.yaml", "");
     let trust = |more: &[&str]| stage.run(&[&["trust", "--suite", "tests"][..], more].concat());
     assert_eq!(trust(&[]).status.code(), Some(2), "there was no answer");
     assert_eq!(agreements(&stage), 0);
     let found = trust(&["--yes"]);
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     assert!(found.stderr.contains("upload: ") && found.stdout.ends_with(": agreed\n"), "{found:?}");
+    assert!(found.stderr.contains("warning: `tests/empty.yaml` is no scenario"), "{}", found.stderr);
     assert_eq!(agreements(&stage), 1, "a scenario that asks for nothing needs none");
     assert_eq!(stage.json(&["trust", "--suite", "tests", "--json"])["data"]["standing"], "agreed");
     assert_eq!(trust(&["--revoke"]).stdout, "revoked 1 agreement\n");

@@ -294,7 +294,6 @@ fn altered_frames(example: &str) {
             }
         }
     }
-    println!("{} changes", all.what.len());
     assert_eq!(all.green(&[example]), [""; 0]);
 }
 
@@ -505,7 +504,6 @@ fn altered_exchanges(example: &str) {
             );
         }
     }
-    println!("{} changes", all.what.len());
     assert_eq!(all.green(&[example]), [""; 0]);
 }
 
@@ -607,7 +605,6 @@ fn altered_parts(example: &str) {
             write_part(tape, "egress.jsonl", text.as_bytes())
         });
     }
-    println!("{} changes", all.what.len());
     assert_eq!(all.green(&[example]), [""; 0]);
 }
 
@@ -633,6 +630,5 @@ fn altered_scenario(example: &str) {
             all.what.insert(name, format!("{with:?} in the place of {}", lines[at]));
         }
     }
-    println!("{} changes", all.what.len());
     assert_eq!(all.green(&["scenarios"]), [""; 0]);
 }

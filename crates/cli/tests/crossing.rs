@@ -224,6 +224,29 @@ fn no_change_of_the_users_side_is_green_on_another_version(
     assert_eq!(with(&stage, replayer, &["replay", "report"]).status.code(), Some(0));
 }
 
+/// Even where a stale recording is allowed, no answer is given for a model or an effort that nobody asked then.
+fn a_parameter_that_the_session_chose_drifts_on_the_other_version(
+    (recorder, replayer, shipped): &(PathBuf, PathBuf, bool),
+) {
+    let stage = recorded(recorder, *shipped);
+    let path = stage.path("project/report/session.yaml");
+    let text = fs::read_to_string(&path).unwrap();
+    for (changed, pointer) in [
+        (text.replace("model: claude-opus-4-8", "model: claude-sonnet-4-5"), "/model"),
+        (format!("effort: low\n{text}"), "/output_config/effort"),
+    ] {
+        assert_ne!(changed, text);
+        fs::write(&path, changed).unwrap();
+        let found = with(&stage, replayer, &["replay", "--json", "--allow-stale", "report"]);
+        let row = &rows(&found)[0];
+        assert_eq!(found.status.code(), Some(7), "{row:#}");
+        assert_eq!(row["replay"]["drifts"][0]["differences"][0]["pointer"], pointer, "{row:#}");
+    }
+    fs::write(&path, format!("{text}# The same values.\n")).unwrap();
+    let found = with(&stage, replayer, &["replay", "--json", "--allow-stale", "report"]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stdout);
+}
+
 /// Each as recorded on the pinned version, and as recorded on the other one.
 macro_rules! in_both_directions {
     ($($name:ident),*) => {$(
@@ -248,5 +271,6 @@ macro_rules! in_both_directions {
 in_both_directions! {
     the_examples_replay_on_the_other_version_and_the_differences_are_listed,
     a_changed_script_drifts_on_both_versions,
-    no_change_of_the_users_side_is_green_on_another_version
+    no_change_of_the_users_side_is_green_on_another_version,
+    a_parameter_that_the_session_chose_drifts_on_the_other_version
 }

@@ -158,7 +158,7 @@ fn a_trial_uses_the_file_of_the_working_directory_unless_the_suite_holds_it() {
     assert_eq!(status, Some(0), "{out}{err}");
     let envelope: Value = serde_json::from_str(&out).unwrap();
     let notice = envelope["data"]["results"][0]["notice"].as_str().unwrap();
-    assert!(notice.contains("elsewhere/.env` sets SERVER_VALUE"), "{notice}");
+    assert!(notice.contains("the `.env` of the working directory sets SERVER_VALUE"), "{notice}");
     assert!(!format!("{out}{err}").contains(TOKEN), "{out}{err}");
     // Several runs at once are processes of their own, which read the same files.
     let (status, out, err) = tested(&stage, "elsewhere", &["--repeat", "2"]);

@@ -100,15 +100,18 @@ fn the_list_for_machines_is_bounded_too() {
 fn a_manifest_that_is_no_file_does_not_hang() {
     let stage = Stage::new();
     fs::create_dir(stage.path("project/belljar.toml")).unwrap();
-    let expected = "exit 2\n--- stdout\n--- stderr\nerror: cannot read `[STAGE]/project/belljar.toml`\n  \
-                    caused by: it is not a regular file\n";
-    assert_outcome(&stage.outcome(&["check"]), expected);
+    let expected = |what: &str| {
+        format!(
+            "exit 2\n--- stdout\n--- stderr\nerror: cannot read `[STAGE]/project/belljar.toml`\n  caused by: {what}\n"
+        )
+    };
+    assert_outcome(&stage.outcome(&["check"]), &expected("it is a directory"));
 
     let stage = Stage::new();
     let made = Command::new("mkfifo").arg(stage.path("project/belljar.toml")).status().unwrap();
     assert!(made.success());
-    assert_outcome(&stage.outcome(&["check"]), expected);
-    assert_outcome(&stage.outcome(&["plan"]), expected);
+    assert_outcome(&stage.outcome(&["check"]), &expected("it is not a regular file"));
+    assert_outcome(&stage.outcome(&["plan"]), &expected("it is not a regular file"));
 }
 
 #[test]
@@ -231,4 +234,49 @@ fn a_home_is_not_a_project() {
     stage.write("home/project/x", "");
     let found = stage.finish(stage.command(&["plan"]).current_dir(stage.path("home/project")));
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+}
+
+/// A path of the command line that does not exist is a fault of the command line with every verb that takes one.
+#[test]
+fn a_named_path_that_does_not_exist_is_invalid_input() {
+    let stage = Stage::new();
+    stage.skill("project", "hello");
+    stage.write("project/a.yaml", "prompt: go\n");
+    stage.write(
+        "project/a.script.json",
+        r#"{"version": 1, "turns": [{"answer": {"reply": {"content": []}}}]}"#,
+    );
+    for line in [
+        "replay none.tape",
+        "replay none",
+        "replay --protocol none.tape",
+        "tape verify none.tape",
+        "tape show none.tape",
+        "tape show hello",
+        "tape diff none.tape none.tape",
+        "tape export none.tape --har none.har",
+        "tape to-script none.tape",
+        "tape scrub none.tape",
+        "tape refresh none.tape",
+        "test none.yaml",
+        "test a.yaml none",
+        "test a.yaml --script none",
+        "test a.yaml --scripted --answer-policy none",
+        "record none.yaml",
+        "check none.yaml",
+        "judge none",
+        "judge none.tape",
+        "trace none",
+        "trace none.tape",
+        "skill none go",
+        "skill hello go --upload none",
+        "scenario from none",
+        "scenario new none",
+        "gates none",
+        "import none",
+    ] {
+        let found = stage.run(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(found.status.code(), Some(2), "{line}: {}", found.stderr);
+        assert!(found.stderr.contains("none") || found.stderr.contains("hello"), "{line}: {}", found.stderr);
+    }
 }

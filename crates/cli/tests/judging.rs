@@ -81,7 +81,7 @@ fn a_judge_that_gives_no_judgement_leaves_it_unknown() {
         (vec![says(&verdict(true, ""))], "quotes nothing"),
         (vec![nonsense.clone(), nonsense], "no judgement in 2 tries"),
         (vec![refusal], "returned 403"),
-        (vec![declined.clone(), declined], "is no answer: it stopped with"),
+        (vec![declined.clone(), declined], "is not an answer: it stopped with"),
         (vec![judge(&json!("hang_up"))], "did not respond"),
         (vec![], "no judgement in 2 tries"),
     ] {
@@ -112,7 +112,7 @@ fn a_replay_judges_from_the_recorded_answer() {
         let (_, row) = run(&stage, &[&["replay", "--json", "a.tape"], lane].concat());
         assert_eq!(row["judged_by"], json!({"recorded": {"claude-opus-4-8": 1}}), "{row:#}");
         let shown = stage.finish(&mut with_agent(&stage, &[&["replay", "a.tape"], lane].concat()));
-        assert!(shown.stderr.contains("recorded: judged by claude-opus-4-8"), "{}", shown.stderr);
+        assert!(shown.stderr.contains("judged by claude-opus-4-8, as recorded"), "{}", shown.stderr);
     }
 }
 

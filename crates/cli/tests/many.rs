@@ -96,6 +96,7 @@ fn a_text_selects_and_a_list_runs_nothing() {
         (&["replay"], ["a.tape", "b.tape"]),
         (&["replay", "--protocol"], ["a.tape", "b.tape"]),
         (&["tape", "refresh"], ["a.tape", "b.tape"]),
+        (&["tape", "upgrade-report"], ["a.tape", "b.tape"]),
         (&["test"], ["a.yaml", "b.yaml"]),
     ] {
         let listed = |more: &[&str]| ran(&stage, &[verb, more].concat());
@@ -187,6 +188,31 @@ fn the_worst_of_many_decides() {
     assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
     let found = ran(&stage, &["replay", "--protocol", "."]);
     assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
+    let counted = "1 passed, 1 failed, 1 not verified, 1 not valid";
+    assert!(found.stderr.contains(counted), "a recording that was read has no run: {}", found.stderr);
+}
+
+#[test]
+fn a_failing_run_that_was_recorded_as_wanted_is_counted_once() {
+    require!(Bwrap, Python);
+    let stage = scenarios(&["a", "b"]);
+    stage.write("project/b.yaml", SCENARIO.replace("All done.", "Never."));
+    let found = ran(&stage, &["record", "--scripted", "--allow-failing", "."]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    assert!(found.stderr.contains("2 passed, 0 failed"), "{}", found.stderr);
+}
+
+#[test]
+fn a_value_that_begins_with_a_dash_reaches_the_workers() {
+    require!(Bwrap, Python);
+    let stage = scenarios(&["a", "b"]);
+    stage.write("project/-policy.yaml", "answers: []\n");
+    let args = ["test", "--scripted", "--answer=-which=-this", "--answer-policy=-policy.yaml", "."];
+    let found = ran(&stage, &args);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    assert_eq!(ran(&stage, &["record", "--scripted", "."]).status.code(), Some(0));
+    let found = ran(&stage, &["replay", "--answer=-which=-this", "."]);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
 }
 
 #[test]

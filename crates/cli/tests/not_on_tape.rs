@@ -98,6 +98,57 @@ fn the_run_that_is_kept_is_named_with_what_can_be_done_with_it() {
     assert!(stage.path("project/a.tape/precious").exists());
 }
 
+/// The agent saw what was staged. A tape with the digests of what is there at the end would never be stale.
+#[test]
+fn what_changes_during_a_recording_is_named_and_its_tape_is_stale() {
+    require!(Bwrap, Python);
+    for (does, named) in [
+        ("sed -i s/go/stop/ a.yaml", "`prompt` of the scenario"),
+        ("echo '# new' >> session.yaml", "the session"),
+        ("echo more >> notes/SKILL.md", "the skill `notes`"),
+        ("mkdir notes/empty", "the skill `notes`"),
+        ("echo more >> up.txt", "the upload `up.txt`"),
+        ("echo >> mcp.json", "the file that declares the MCP servers"),
+    ] {
+        let stage = meanwhile(&format!("cd '$PROJECT' && {does}"));
+        let project = stage.path("project").display().to_string();
+        let text = fs::read_to_string(stage.path("decide")).unwrap().replace("$PROJECT", &project);
+        fs::write(stage.path("decide"), text).unwrap();
+        stage.skill("project", "notes");
+        stage.write("project/up.txt", "up");
+        stage.write("project/mcp.json", "{\"mcpServers\": {}}");
+        let session = "skills: {local: [notes]}\nuploads: [up.txt]\nmcp: {config: mcp.json}\n";
+        stage.write("project/session.yaml", session);
+        stage.write("project/a.yaml", format!("session: session.yaml\n{SCENARIO}"));
+        let decider = stage.path("decide").display().to_string();
+        let found = stage.finish(&mut command(&stage, &args(&decider, &["--json"])));
+        let row = data(&found)["results"][0].clone();
+        assert_eq!(found.status.code(), Some(0), "{does}: {row:#}{}", found.stderr);
+        let meanwhile = row["changed_meanwhile"].as_array().unwrap();
+        let says = |sentence: &Value| sentence.as_str().unwrap().starts_with(named);
+        assert!(meanwhile.len() == 1 && meanwhile.iter().all(says), "{does}: {row:#}");
+        let replayed = stage.finish(&mut command(&stage, &["replay", "--protocol", "--json", "a.tape"]));
+        let row = data(&replayed)["results"][0].clone();
+        assert_eq!(replayed.status.code(), Some(3), "{does}: {row:#}");
+        let stale = row["signals"].as_array().unwrap().iter().find(|one| one["code"] == "stale_recording");
+        assert!(stale.unwrap()["message"].as_str().unwrap().contains(named), "{does}: {row:#}");
+    }
+}
+
+#[test]
+fn a_recording_without_a_change_names_none() {
+    require!(Bwrap, Python);
+    let stage = meanwhile("true");
+    let decider = stage.path("decide").display().to_string();
+    let found = stage.finish(&mut command(&stage, &args(&decider, &["--json"])));
+    let row = data(&found)["results"][0].clone();
+    assert_eq!(
+        (found.status.code(), &row["changed_meanwhile"]),
+        (Some(0), &serde_json::json!([])),
+        "{row:#}"
+    );
+}
+
 /// The tapes have a file system of their own, with less room than a tape takes.
 #[test]
 fn a_disk_that_takes_no_more_loses_no_run() {

@@ -185,13 +185,14 @@ fn suite() -> Stage {
 }
 
 /// Verbs that stage a skill, and so read the repository around it.
-const STAGING: [&[&str]; 6] = [
+const STAGING: [&[&str]; 7] = [
     &["skill", "skills/hello", "go", "--include-untracked", "--script", "scenarios/hello.script.json"],
     &["test", "--include-untracked", "--scripted", "scenarios"],
     &["record", "--include-untracked", "--scripted", "scenarios/hello.yaml", "--out", "tapes"],
     &["replay", "scenarios"],
     &["tape", "verify", "scenarios"],
     &["tape", "diff", "scenarios/hello.tape", "scenarios/hello.tape"],
+    &["tape", "upgrade-report", "scenarios"],
 ];
 
 /// Verbs that look at a project.

@@ -56,6 +56,7 @@ mod summary;
 mod synthetic_addresses;
 mod tape;
 mod trust;
+mod upgrade;
 mod used_outside;
 mod visible;
 mod wish;
@@ -147,8 +148,8 @@ pub use request_rule::{
 pub use result::{ErrorText, ScenarioResult, SuiteCount};
 pub use run::{Completeness, Metrics, Missing, ModelUsage, RUN_FORMAT, Run, RunHead, RunResult, RunStatus};
 pub use scrub::{
-    PatientScrubStream, REDACTED_NAME, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unsearchable,
-    Unsearched, holds_redaction,
+    PatientScrubStream, REDACTED_NAME, Reading, SCRUBBED_MAX, SCRUBBED_MIN, ScrubStream, Scrubber, Unescaped,
+    Unsearchable, Unsearched, holds_redaction,
 };
 pub use secret::Secret;
 pub use summary::{
@@ -167,9 +168,13 @@ pub use tape::{
     BodyRef, ConversationKey, EXCHANGE_LINE, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
     ExchangeRequest, TAPE_BYTES, TAPE_EXCHANGES, TAPE_FORMAT, TAPE_KIND, TAPE_REQUEST, TAPE_UNFOLDED,
     TAPE_WINDOW, TapeAgent, TapeForm, TapeHead, TapeId, TapeLeak, TapeLeaks, TapePart, TapeScenario,
-    TapeSkillPlace, TapeUntracked, TapeValue, TapeValues, canonical_json,
+    TapeSkillPlace, TapeTrees, TapeUntracked, TapeValue, TapeValues, canonical_json,
 };
 pub use trust::{TrustFile, TrustVariable, trust_variables};
+pub use upgrade::{
+    ChangedCheck, Moved, MovedInTapes, MovedKind, RecordAgain, SizeChange, UpgradeDrift, UpgradeOutcome,
+    UpgradeReport, UpgradeRequests, UpgradedTape,
+};
 pub use used_outside::{USED_OUTSIDE_MAX, UsedOutside, may_use, path_words};
 pub use visible::{
     is_hidden, visible, visible_bytes, visible_json, visible_lines, visible_name, visible_page, visible_start,

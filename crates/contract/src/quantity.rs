@@ -91,6 +91,13 @@ impl TimeSpan {
         Self(hours * 3600)
     }
 
+    /// The next whole second; a second for nothing.
+    #[must_use]
+    pub const fn rounded_up(time: Duration) -> Self {
+        let seconds = time.as_secs() + (time.subsec_nanos() > 0) as u64;
+        Self(if seconds == 0 { 1 } else { seconds })
+    }
+
     #[must_use]
     pub const fn duration(self) -> Duration {
         Duration::from_secs(self.0)

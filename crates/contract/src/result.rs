@@ -33,6 +33,9 @@ pub struct ScenarioResult {
     /// The agent's questions, and who answered what and why.
     #[serde(default)]
     pub decisions: Vec<DecisionMade>,
+    /// Rules for `answers` that would have answered the question for which the run ended, if further rules can.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub would_answer: Vec<String>,
     /// The last events before the failure; empty without one.
     pub moment: Vec<String>,
     pub duration_ms: Option<u64>,
@@ -98,6 +101,7 @@ impl ScenarioResult {
             final_message: None,
             tools: BTreeMap::new(),
             decisions: Vec::new(),
+            would_answer: Vec::new(),
             moment: Vec::new(),
             duration_ms: None,
             metrics: None,

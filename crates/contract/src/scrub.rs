@@ -2,19 +2,23 @@
 //! disk.
 //!
 //! A value is searched for as it is and in common encodings: base64 at any alignment, percent-encoding, JSON escapes,
-//! hexadecimal. Whole texts are also searched for hex dumps; streams are not, because a stream cannot wait for the
-//! end of a dump. A value that was transformed in another way is not found. Redaction is a second line of defence: a
+//! hexadecimal. Whole texts are also searched for hex dumps and without their JSON escapes; streams are not, because a
+//! stream cannot wait for the end of a dump or of a text. A value that was transformed in another way is not found. Redaction is a second line of defence: a
 //! secret is kept out of the sandbox by never sending it there.
 
 mod dumps;
+mod escaped;
 mod forms;
 mod wrapped;
 
 use crate::Secret;
 use dumps::Dumps;
+pub use escaped::{Reading, Unescaped};
 use serde::Serialize;
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use wrapped::{Begin, Wrapped};
 use zeroize::Zeroizing;
@@ -269,20 +273,42 @@ impl Scrubber {
 
     /// The same without a search for hex dumps.
     fn scrub_plain(&self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let mut found = self.next(bytes, 0, bytes.len())?;
+        let mut found: Vec<Found<'_>> = self.all(bytes).collect();
+        let as_written: BTreeSet<(usize, &str)> = found.iter().map(|found| (found.end, found.mark)).collect();
+        for reading in Unescaped::of(bytes).readings() {
+            let read = self.all(reading.text()).map(|Found { mark, start, end }| {
+                let Range { start, end } = reading.origin(start..end);
+                Found { mark, start, end }
+            });
+            // A backslash before a value that stands there as it is belongs to something else.
+            found.extend(read.filter(|found| !as_written.contains(&(found.end, found.mark))));
+        }
+        if found.is_empty() {
+            return None;
+        }
+        found.sort_by_key(|found| (found.start, Reverse(found.end)));
         let mut out = Vec::with_capacity(bytes.len());
         let mut at = 0;
-        loop {
-            out.extend_from_slice(&bytes[at..found.start]);
-            out.extend_from_slice(found.mark.as_bytes());
-            at = found.end;
-            match self.next(bytes, at, bytes.len()) {
-                Some(next) => found = next,
-                None => break,
+        for Found { mark, start, end } in found {
+            // A value that begins in another one is replaced with it.
+            if start >= at {
+                out.extend_from_slice(&bytes[at..start]);
+                out.extend_from_slice(mark.as_bytes());
             }
+            at = at.max(end);
         }
         out.extend_from_slice(&bytes[at..]);
         Some(out)
+    }
+
+    /// Every pattern in a text; of those that overlap, the first.
+    fn all<'s, 'b>(&'s self, bytes: &'b [u8]) -> impl Iterator<Item = Found<'s>> + use<'s, 'b> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let found = self.next(bytes, at, bytes.len())?;
+            at = found.end;
+            Some(found)
+        })
     }
 
     /// A stream that redacts data that arrives in pieces.

@@ -174,8 +174,28 @@ pub struct TapeScenario {
     /// without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<BTreeMap<String, Digest>>,
+    /// What the digests of its skills, plugins and inputs cover.
+    #[serde(default, skip_serializing_if = "TapeTrees::is_files")]
+    pub trees: TapeTrees,
     /// The paths of the skills inside, so that a replay recognises their use.
     pub places: Vec<TapeSkillPlace>,
+}
+
+/// What the digest of a tree covers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TapeTrees {
+    /// Its files and links. On tapes of versions that did not record it.
+    #[default]
+    Files,
+    /// Directories without a file as well, and names without ambiguity.
+    Directories,
+}
+
+impl TapeTrees {
+    const fn is_files(&self) -> bool {
+        matches!(self, Self::Files)
+    }
 }
 
 /// Whether files of skills and plugins that git does not track were staged.

@@ -10,6 +10,7 @@
 //!   agent.stderr    the agent's standard error
 //!   artifacts/      files that the agent wrote, created when needed
 //!   scenario.yaml   the scenario as it was used, if there was one
+//!   session.yaml    the session that the command line described, if it did
 //!   result.json     status and metrics; absent if the run did not end in order
 //!   summary.json    what the run was, and its verdict
 //!   manifest.json   digests of all of these files, sealed
@@ -42,4 +43,4 @@ pub use reader::RunReader;
 pub use redact::{Redact, redact_value, redacted_event};
 pub use store::{RunEntry, RunPlace, RunState, RunStore, is_running};
 pub use summary::{SUMMARY, write_summary};
-pub use writer::{AgentStderr, FrameLog, RunWriter, SCENARIO, STDERR_MAX};
+pub use writer::{AgentStderr, FrameLog, RunWriter, SCENARIO, SESSION, STDERR_MAX};

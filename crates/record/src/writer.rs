@@ -23,6 +23,8 @@ pub const STDERR_MAX: u64 = 16 << 20;
 
 /// The file with the text of the scenario.
 pub const SCENARIO: &str = "scenario.yaml";
+/// The file with a session that no file had before the run. Its paths are absolute.
+pub const SESSION: &str = "session.yaml";
 
 /// A run in progress. The kernel releases its lock when the process dies, however it dies.
 #[derive(Debug)]
@@ -158,7 +160,20 @@ impl RunWriter {
     /// # Errors
     /// When it cannot be written.
     pub fn keep_scenario(&self, text: &[u8]) -> Result<bool, WriteError> {
-        let path = self.directory.child(SCENARIO);
+        self.keep_input(SCENARIO, text)
+    }
+
+    /// Stores the text of a session that the command line described, redacted; returns whether a secret was replaced in
+    /// it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep_session(&self, text: &[u8]) -> Result<bool, WriteError> {
+        self.keep_input(SESSION, text)
+    }
+
+    fn keep_input(&self, name: &str, text: &[u8]) -> Result<bool, WriteError> {
+        let path = self.directory.child(name);
         let scrubbed = self.redact.scrub_bytes(text);
         write_whole(&path, &[scrubbed.as_deref().unwrap_or(text)])
             .map_err(|cause| WriteError::Write { path, cause })?;

@@ -8,9 +8,9 @@ mod support;
 use belljar_contract::{
     AbsPath, ConversationKey, Digest, Exchange, ExchangeAnswer, ExchangeDelivery, ExchangeEnd,
     ExchangeRequest, TAPE_FORMAT, TAPE_KIND, TapeAgent, TapeForm, TapeHead, TapeId, TapeScenario,
-    TapeSkillPlace, TapeUntracked, TapeValue, TapeValues,
+    TapeSkillPlace, TapeTrees, TapeUntracked, TapeValue, TapeValues,
 };
-use belljar_record::tape::{ExchangeLog, Tape, TapeDraft, TapeFault, TapeLimits};
+use belljar_record::tape::{ExchangeLog, Tape, TapeDraft, TapeFault, TapeLimits, TapeWriteError};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -45,6 +45,7 @@ fn head(exchanges: u64) -> TapeHead {
             skills: digests("hello"),
             plugins: digests("extra"),
             untracked: TapeUntracked::LeftOut,
+            trees: TapeTrees::Files,
             inputs: None,
             places: vec![TapeSkillPlace {
                 name: "hello".to_owned(),
@@ -116,6 +117,39 @@ fn write_with(base: &AbsPath, head: TapeHead) -> AbsPath {
     draft.exchanges(&kept).unwrap();
     fs::remove_dir_all(&kept).unwrap();
     draft.finish(head).unwrap()
+}
+
+#[test]
+fn what_came_to_a_tape_while_its_successor_was_made_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let base = abs(directory.path());
+    let (target, notes) = (write_now(&base), base.child("hello.tape/NOTES.md"));
+    let draft = TapeDraft::begin(&target).unwrap();
+    fs::write(&notes, "mine").unwrap();
+    let refused = draft_of_nothing(draft).unwrap_err().to_string();
+    assert!(refused.contains("hello.tape` has the file `NOTES.md`"), "{refused}");
+    assert_eq!(fs::read_to_string(&notes).unwrap(), "mine");
+    fs::remove_file(notes).unwrap();
+    Tape::open(&target).unwrap();
+    let other = base.child("other.tape");
+    let draft = TapeDraft::begin(&other).unwrap();
+    fs::create_dir(&other).unwrap();
+    fs::write(other.child("work"), "mine").unwrap();
+    let refused = draft_of_nothing(draft).unwrap_err().to_string();
+    assert!(refused.ends_with("other.tape` exists and is not a tape"), "{refused}");
+    assert_eq!(fs::read_to_string(other.child("work")).unwrap(), "mine");
+    let names = fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.starts_with('.')).collect::<Vec<_>>(), [""; 0], "no draft is left");
+}
+
+/// Finishes a tape without exchanges.
+fn draft_of_nothing(mut draft: TapeDraft) -> Result<AbsPath, TapeWriteError> {
+    let run = abs(&fixtures().join("v1/complete"));
+    for name in ["run.json", "events.jsonl", "result.json"] {
+        draft.file(name, &run.child(name))?;
+    }
+    draft.part("exchanges.jsonl", b"")?;
+    draft.finish(head(0))
 }
 
 fn all(directory: &Path, below: &str) -> BTreeMap<String, Vec<u8>> {

@@ -3,6 +3,7 @@
 mod diagnostics;
 mod difference;
 mod findings_page;
+mod html;
 mod judgement_page;
 mod live;
 mod moment;
@@ -17,6 +18,7 @@ mod style;
 mod table;
 mod trace_page;
 mod unified;
+mod upgrade_page;
 
 pub use diagnostics::render_diagnostics;
 pub use difference::{ValueChange, changes, render_changes};
@@ -35,3 +37,4 @@ pub use style::Style;
 pub use table::{human_size, render_table};
 pub use trace_page::{FileChanges, Trace, TracePart, changes as file_changes, render_trace};
 pub use unified::{FileVersions, patch_text, render_difference};
+pub use upgrade_page::{PathShown, render_upgrade, upgrade_html};

@@ -161,12 +161,15 @@ fn unanswered(notes: &[String], paste: Option<&str>, style: Style) -> String {
     for note in notes {
         out.push_str(&format!("  {}\n", visible(note)));
     }
-    if let Some(paste) = paste {
-        out.push_str("  these lines in `answers` of a scenario, or in an answer policy, would answer it:\n");
-        for line in paste.lines() {
-            out.push_str(&format!("    {}\n", visible(line)));
-        }
-    }
+    out.push_str(&paste.map(to_paste).unwrap_or_default());
+    out
+}
+
+/// Rules that would answer a question, to be pasted.
+pub(crate) fn to_paste(rules: &str) -> String {
+    let mut out =
+        "  these lines in `answers` of a scenario, or in an answer policy, would answer it:\n".to_owned();
+    rules.lines().for_each(|line| out.push_str(&format!("    {}\n", visible(line))));
     out
 }
 

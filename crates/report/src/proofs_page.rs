@@ -1,6 +1,7 @@
 //! Results of `prove` for several backends side by side: a table for people, and a self-contained HTML page.
 
 use crate::Style;
+use crate::html::{escaped, page};
 use crate::proof_page::{is_bad, summary};
 use belljar_contract::{Proof, ProofRow, Verdict, visible};
 
@@ -57,13 +58,7 @@ pub fn render_proofs(all: &[Proven<'_>], style: Style) -> String {
 /// One HTML file without scripts and without external resources.
 #[must_use]
 pub fn proofs_html(all: &[Proven<'_>], versions: &serde_json::Value) -> String {
-    let mut out = String::from(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>belljar: isolation probes</title>\
-         <style>body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em}\
-         table{border-collapse:collapse;width:100%}td,th{border-bottom:1px solid #8884;padding:.3em .6em;\
-         text-align:left;vertical-align:top}.bad{background:#d002;font-weight:600}.none{opacity:.6}\
-         pre{overflow:auto;background:#8881;padding:.8em}</style><h1>Isolation probes</h1>\n",
-    );
+    let mut out = String::from("<h1>Isolation probes</h1>\n");
     out.push_str("<p>Every probe is tried on the bare host first. One that is closed there already proves nothing.</p>\n<ul>");
     for (name, version) in versions.as_object().into_iter().flatten() {
         let version = version.as_str().map_or_else(|| version.to_string(), str::to_owned);
@@ -102,12 +97,7 @@ pub fn proofs_html(all: &[Proven<'_>], versions: &serde_json::Value) -> String {
             out.push_str(&format!("<pre>{}</pre>\n", escaped(&one.flags)));
         }
     }
-    out.push_str("</html>\n");
-    out
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    page("isolation probes", &out)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The result of a scenario as lines for people; a suite prints them as each scenario ends.
 
+use crate::live::to_paste;
 use crate::{Style, dollars, judge_part, seconds};
 use belljar_contract::{CheckResult, ExitCode, Outcome, ScenarioResult, SuiteCount, visible, visible_lines};
 use std::collections::BTreeSet;
@@ -29,15 +30,19 @@ pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style:
     }
     let meaning = ExitCode::from_status(result.exit_code.into()).map_or("unknown status", ExitCode::meaning);
     let mut text = format!("{} {name} {}\n", style.removed(meaning), style.dim(&took));
+    // The cause comes first: a check can fail because the run ended early.
+    for signal in result.weighty_signals() {
+        text.push_str(&format!("    {}: {}\n", visible(&signal.code), visible(&signal.message)));
+    }
+    for rules in &result.would_answer {
+        to_paste(rules).lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+    }
     for check in result.unmet_checks() {
         text.push_str(&format!("    {}: {}\n", visible(&check.check), visible(&check.message)));
     }
     if !waived.is_empty() {
         text.push_str(waived.trim_start_matches('\n'));
         text.push('\n');
-    }
-    for signal in result.weighty_signals() {
-        text.push_str(&format!("    {}: {}\n", visible(&signal.code), visible(&signal.message)));
     }
     for found in &result.diagnostics {
         let (place, message) = (&found["place"], found["message"].as_str().unwrap_or_default());
@@ -56,7 +61,8 @@ pub fn render_result(name: &str, result: &ScenarioResult, moment: Moment, style:
         }
     }
     if let Some(directory) = &result.directory {
-        text.push_str(&format!("    {}\n", style.dim(&visible(&directory.to_string()))));
+        let line = format!("the run is recorded in {}", visible(&directory.to_string()));
+        text.push_str(&format!("    {}\n", style.dim(&line)));
     }
     text
 }
@@ -72,7 +78,7 @@ fn waived(result: &ScenarioResult, style: Style) -> String {
 }
 
 /// How many failed in which way; those that were interrupted are counted apart.
-fn kinds_of_failure(results: &[&ScenarioResult], failed: usize) -> String {
+fn kinds_of_failure(exits: &[ExitCode], failed: usize) -> String {
     let kinds = [
         (ExitCode::Failed, "failed"),
         (ExitCode::AgentFailed, "with a failed agent"),
@@ -81,8 +87,7 @@ fn kinds_of_failure(results: &[&ScenarioResult], failed: usize) -> String {
         (ExitCode::Unverified, "not verified"),
         (ExitCode::Invalid, "not valid"),
     ];
-    let of = |exit: ExitCode| results.iter().filter(|result| result.exit_code == exit.code()).count();
-    let counts = kinds.map(|(exit, words)| (of(exit), words));
+    let counts = kinds.map(|(kind, words)| (exits.iter().filter(|exit| **exit == kind).count(), words));
     let known: usize = counts.iter().map(|(count, _)| count).sum();
     let other = [(failed.saturating_sub(known), "could not run")];
     let named = counts.into_iter().chain(other);
@@ -90,12 +95,16 @@ fn kinds_of_failure(results: &[&ScenarioResult], failed: usize) -> String {
     named.map(|(count, words)| format!("{count} {words}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The last lines of a suite.
+/// The last lines of a suite: `exits` are those of all its jobs, `results` those of the runs among them.
 #[must_use]
-pub fn render_summary(count: &SuiteCount, results: &[&ScenarioResult], style: Style) -> String {
+pub fn render_summary(
+    (count, exits): (&SuiteCount, &[ExitCode]),
+    results: &[&ScenarioResult],
+    style: Style,
+) -> String {
     let SuiteCount { passed, failed, ended_early, not_started, interrupted } = count;
     let mut text = if *interrupted { "interrupted: ".to_owned() } else { String::new() };
-    text.push_str(&format!("{passed} passed, {}", kinds_of_failure(results, *failed)));
+    text.push_str(&format!("{passed} passed, {}", kinds_of_failure(exits, *failed)));
     if *ended_early > 0 {
         text.push_str(&format!(", {ended_early} ended early"));
     }

@@ -118,7 +118,7 @@ impl PrivateValues {
         self.files.iter().flat_map(|file| &file.values).map(|(name, value)| (name, &**value))
     }
 
-    /// Sentences about the file of the working directory, for the user.
+    /// Sentences about the file of the working directory, for the user. They have no path, because a tape keeps them.
     pub(crate) fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -147,14 +147,16 @@ impl PrivateValues {
                 return true;
             }
             if inside(path) {
+                let asked = |name: &EnvName| out.redacted.iter().any(|(asked, _)| asked == name);
+                let used = if values.keys().any(asked) { "used for --redact-env alone" } else { "not used" };
                 out.notices.push(format!(
-                    "`{path}` is not read, because it belongs to what is tested or lies above it; --dotenv FILE reads \
-                     a file that the agent does not get"
+                    "the `.env` of the working directory is {used}, because it belongs to what is tested or lies above \
+                     it; --dotenv FILE names a file that the agent does not get"
                 ));
                 return false;
             }
             let names: Vec<&str> = values.keys().map(EnvName::as_str).collect();
-            out.notices.push(format!("`{path}` sets {}", names.join(", ")));
+            out.notices.push(format!("the `.env` of the working directory sets {}", names.join(", ")));
             true
         });
         out
@@ -191,7 +193,9 @@ impl HostEnvironment {
                 Ok(file) => private.files.extend(file),
                 // The user did not ask for it, and it may be anything.
                 Err(error) => {
-                    private.notices.push(format!("ignored: {}", belljar_contract::with_causes(&error)))
+                    let why = belljar_contract::with_causes(&error);
+                    let why = why.replace(beside.as_path().to_string_lossy().as_ref(), NAME);
+                    private.notices.push(format!("ignored in the working directory: {why}"))
                 }
             },
         }
@@ -238,7 +242,7 @@ impl HostEnvironment {
         self.private.find(name, |_| true).map(|(path, _)| path)
     }
 
-    /// The `.env` of the working directory, if there is one that is not read.
+    /// The `.env` of the working directory, if there is one that is not used.
     #[must_use]
     pub fn unread_dotenv(&self) -> Option<AbsPath> {
         let path = self.directory.child(NAME);
@@ -343,11 +347,8 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
         let found = environment.with_dotenv(&beside()).unwrap();
         assert!(found.secret("KEY").is_none());
-        assert!(
-            found.private.notices()[0].contains("other users can change"),
-            "{:?}",
-            found.private.notices()
-        );
+        let notices = found.private.notices();
+        assert!(notices[0].contains("other users can change `.env`"), "{notices:?}");
     }
 
     #[test]
@@ -359,6 +360,23 @@ mod tests {
         let found = environment.with_dotenv(&request).unwrap().private.without_beside(|_| true);
         assert_eq!(found.notices(), [""; 0]);
         assert_eq!(found.of_files().count(), 1);
+    }
+
+    /// What the file of the suite is used for is said as it is.
+    #[test]
+    fn a_file_of_the_suite_is_used_for_redaction_on_request_alone() {
+        let (_directory, _top, environment) = world();
+        write(&environment.directory.child(NAME), "KEY=of-the-suite\nMORE=another-value\n");
+        for (redact, said, redacted) in
+            [(vec![], "is not used", 0), (vec!["KEY"], "is used for --redact-env alone", 1)]
+        {
+            let redact = redact.into_iter().map(|name| EnvName::new(name).unwrap()).collect();
+            let found = environment.clone().with_dotenv(&DotenvRequest { redact, ..beside() }).unwrap();
+            let private = found.private.without_beside(|_| true);
+            assert!(private.notices()[0].contains(said), "{:?}", private.notices());
+            assert!(!private.notices()[0].contains('/'), "no path gets on a tape: {:?}", private.notices());
+            assert_eq!((private.of_files().count(), private.redacted().count()), (0, redacted));
+        }
     }
 
     #[test]

@@ -13,11 +13,20 @@ pub enum SchemaKind {
     Script,
     /// What `--json` prints.
     Output,
+    /// The `data` of what `tape upgrade-report --json` prints.
+    UpgradeReport,
 }
 
 impl SchemaKind {
-    pub const ALL: [Self; 6] =
-        [Self::Manifest, Self::Scenario, Self::Session, Self::AnswerPolicy, Self::Script, Self::Output];
+    pub const ALL: [Self; 7] = [
+        Self::Manifest,
+        Self::Scenario,
+        Self::Session,
+        Self::AnswerPolicy,
+        Self::Script,
+        Self::Output,
+        Self::UpgradeReport,
+    ];
 
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -28,6 +37,7 @@ impl SchemaKind {
             Self::AnswerPolicy => "answer-policy",
             Self::Script => "script",
             Self::Output => "output",
+            Self::UpgradeReport => "upgrade-report",
         }
     }
 
@@ -43,6 +53,7 @@ impl SchemaKind {
             Self::AnswerPolicy => belljar_session::decider::policy_schema(),
             Self::Script => belljar_egress::script::script_schema(),
             Self::Output => belljar_contract::Envelope::schema(),
+            Self::UpgradeReport => belljar_contract::UpgradeReport::schema(),
         }
     }
 }

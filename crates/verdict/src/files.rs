@@ -1,6 +1,6 @@
 //! Finding a file among those that were seen, without leaving the workspace.
 
-use crate::finding::Finding;
+use crate::finding::{Finding, count};
 use crate::run::Run;
 use crate::value::PathName;
 use belljar_contract::{Digest, FileKind, FileSeen, FilesSeen};
@@ -185,5 +185,5 @@ pub(crate) fn astray(path: &PathName, place: &Place<'_>) -> Finding {
 
 /// What was looked at, in a line.
 pub(crate) fn listing(files: &FilesSeen) -> String {
-    format!("{} files before, {} after, none unread", files.before.len(), files.after.len())
+    format!("{} before, {} after, none unread", count(files.before.len(), "file"), files.after.len())
 }

@@ -12,6 +12,9 @@ const IN_ALL: usize = 256 << 10;
 /// A file gets no less room than this, in bytes.
 const WORTH_SHOWING: usize = 512;
 
+/// The most parts that are named as left out.
+const MOST_NAMED: usize = 20;
+
 /// What a judge is shown of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Material {
@@ -21,6 +24,8 @@ pub struct Material {
     pub transcript: String,
     /// The files that it made or changed, by path, as far as they are text.
     pub files: Vec<(String, String)>,
+    /// What a limit left out, a sentence each. A claim about the whole cannot be decided then.
+    pub left_out: Vec<String>,
 }
 
 impl Material {
@@ -45,13 +50,51 @@ impl Material {
                 (Speaker::SubAgent { .. }, ClaimScope::Agent) => {}
             }
         }
-        let final_message = bounded(last, FINAL_MESSAGE);
-        let transcript = bounded(&texts.join("\n"), TRANSCRIPT);
+        let said = texts.join("\n");
+        let (final_message, transcript) = (bounded(last, FINAL_MESSAGE), bounded(&said, TRANSCRIPT));
         let room = IN_ALL.saturating_sub(final_message.len() + transcript.len());
-        Self {
-            final_message,
-            transcript,
-            files: files.map(|files| authored(files, room)).unwrap_or_default(),
+        let mut out = Self { final_message, transcript, ..Self::default() };
+        // A last message that is too long is whole in a transcript that is not.
+        if said.len() > TRANSCRIPT {
+            out.left_out.push(beyond("the transcript", said.len() as u64, TRANSCRIPT));
+        }
+        if let Some(files) = files {
+            out.authored(files, room);
+            let unread = files.unread.iter().map(|path| format!("a file was not read: {path}"));
+            out.left_out.extend(unread);
+        }
+        let more = out.left_out.len().saturating_sub(MOST_NAMED);
+        out.left_out.truncate(MOST_NAMED);
+        if more > 0 {
+            out.left_out.push(format!("{more} more"));
+        }
+        out
+    }
+
+    /// Adds the files that the agent made or changed, in the order of their paths, until the room is used up.
+    fn authored(&mut self, files: &FilesSeen, mut room: usize) {
+        for (path, file) in &files.after {
+            // A file without a digest was too long to be read, before and after.
+            let same = files.before.get(path).is_some_and(|before| before.digest == file.digest);
+            if (same && file.digest.is_some()) || file.kind != FileKind::File {
+                continue;
+            }
+            let what = format!("the file `{path}`");
+            let Some(body) = file.body.as_deref() else {
+                self.left_out.push(format!("{what} ({} bytes) was not kept", file.bytes));
+                continue;
+            };
+            let Ok(text) = std::str::from_utf8(body) else { continue };
+            if room < WORTH_SHOWING {
+                self.left_out.push(beyond(&what, text.len() as u64, IN_ALL));
+                continue;
+            }
+            if text.len() > room {
+                self.left_out.push(beyond(&format!("the middle of {what}"), text.len() as u64, IN_ALL));
+            }
+            let text = bounded(text, room);
+            room = room.saturating_sub(text.len() + path.len());
+            self.files.push((path.clone(), text));
         }
     }
 
@@ -76,20 +119,8 @@ fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The files that the agent made or changed, in the order of their paths, until the room is used up.
-fn authored(files: &FilesSeen, mut room: usize) -> Vec<(String, String)> {
-    let mut out = Vec::new();
-    for (path, file) in &files.after {
-        let changed = files.before.get(path).is_none_or(|before| before.digest != file.digest);
-        if !changed || file.kind != FileKind::File || room < WORTH_SHOWING {
-            continue;
-        }
-        let Some(Ok(text)) = file.body.as_deref().map(std::str::from_utf8) else { continue };
-        let text = bounded(text, room);
-        room = room.saturating_sub(text.len() + path.len());
-        out.push((path.clone(), text));
-    }
-    out
+fn beyond(what: &str, bytes: u64, limit: usize) -> String {
+    format!("{what} ({bytes} bytes) does not fit in the limit of {limit} bytes")
 }
 
 /// The text, or its beginning and its end with a note between them.
@@ -169,5 +200,24 @@ mod tests {
         let written: usize = found.files.iter().map(|(_, text)| text.len()).sum();
         assert!(found.final_message.len() + found.transcript.len() + written <= IN_ALL, "{written}");
         assert!(found.transcript.contains("bytes are left out here"));
+        let left_out = found.left_out.join("\n");
+        for named in ["the transcript (262144 bytes)", "the middle of the file `a`", "the file `b`"] {
+            assert!(left_out.contains(named), "{named}: {left_out}");
+        }
+        assert!(left_out.contains("the limit of 131072 bytes"), "{left_out}");
+    }
+
+    #[test]
+    fn what_is_shown_whole_leaves_nothing_out() {
+        let last = "word ".repeat(FINAL_MESSAGE / 4);
+        let mut files = FilesSeen::default();
+        files.after.insert("a".to_owned(), file(b"short"));
+        let whole =
+            |files: &FilesSeen| Material::of(&[said(Speaker::Main, &last)], Some(files), ClaimScope::Agent);
+        assert!(whole(&files).final_message.len() <= FINAL_MESSAGE, "the transcript has all of it");
+        assert_eq!(whole(&files).left_out, [""; 0]);
+        let not_kept = FileSeen { body: None, ..file(b"longer than what is kept") };
+        files.after.insert("b".to_owned(), not_kept);
+        assert_eq!(whole(&files).left_out, ["the file `b` (24 bytes) was not kept"]);
     }
 }

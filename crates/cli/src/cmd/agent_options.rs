@@ -1,5 +1,6 @@
 //! The version of the agent that a command line asks for, and the installation of one.
 
+use super::many::option;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AgentChoice, AgentRelease, ExitCode, NamedBy, Purpose};
@@ -95,7 +96,7 @@ impl AgentOptions {
             Some(WantedAgent::Recorded) => RECORDED.to_owned(),
             None => return Vec::new(),
         };
-        vec!["--agent".into(), value.into()]
+        vec![option("--agent", value)]
     }
 
     /// Makes sure that versions are installed: with `--install` it installs those that are not.

@@ -155,7 +155,7 @@ fn refusal(
         KnownPart::Whole => error.hint(format!("--agree-to {digest} agrees to exactly this")),
         KnownPart::InPart => error
             .hint(format!("--agree-to {digest} agrees to this; if a file that is read then asks for more, nothing starts"))
-            .hint("what it asks for itself is shown once you agreed to read it"),
+            .hint("what it asks for itself is shown once you have agreed to read it"),
     };
     // A directory is a skill or a plugin, which is tried by hand.
     let files = wishes.iter().filter(|one| one.suite.as_path().is_file());
@@ -168,7 +168,7 @@ fn refusal(
 }
 
 /// A path as a shell takes it, to be copied: as it is shown, or whole in quotes. None where it cannot be printed as it is.
-fn shell_word(path: &AbsPath, shown: &str) -> Option<String> {
+pub fn shell_word(path: &AbsPath, shown: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_./+,@%:-".contains(c);
     if !shown.is_empty() && !shown.starts_with('-') && shown.chars().all(plain) {
         return Some(shown.to_owned());

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 /// What is given to the agent by hand. It lies above the manifests and needs no agreement.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ByHandOptions {
-    /// Allow this host too, for this run; written as in the manifest
+    /// Also allow this host, for this run; written as in the manifest
     #[arg(long, value_name = "HOST", value_parser = host)]
     allow: Vec<HostPattern>,
     /// Set a variable for this run; NAME alone takes your shell's value

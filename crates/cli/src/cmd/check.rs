@@ -13,9 +13,9 @@ use std::path::PathBuf;
 /// Check manifests, scenarios and scripts without a run, and report every fault
 ///
 /// Without PATH the manifests of this directory are checked. A directory stands for every scenario below it, with the
-/// sessions, scripts and skills that they name. A variable that is not set here is a warning; everything else that would
-/// keep an agent from starting is an error. What a file names is checked once the file itself can be read. The status is 0
-/// without an error, otherwise 2.
+/// sessions, scripts and skills that they name. A variable that is not set here and a version of the agent that is not
+/// installed are warnings; everything else that would keep an agent from starting is an error. What a file names is checked
+/// once the file itself can be read. The status is 0 without an error, otherwise 2.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar check\n  $ belljar check scenarios/\n  $ belljar check --kind script hello.json\n  $ belljar check --json\n"

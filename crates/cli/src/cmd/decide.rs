@@ -46,7 +46,7 @@ pub struct DecideArgs {
     scenario: Option<PathBuf>,
     #[command(flatten)]
     deciders: AnswerOptions,
-    /// Play the model of `--decider-llm` with this script; needs no key and no tokens
+    /// Answer as the model of `--decider-llm` with this script; needs no key and no tokens
     #[arg(long, value_name = "FILE", requires = "decider_llm")]
     script: Option<PathBuf>,
     /// Deny tools that no rule names

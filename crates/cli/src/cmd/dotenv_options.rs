@@ -1,5 +1,6 @@
 //! Options of every verb that reads values of the user.
 
+use super::many::option;
 use super::scenario_options::TryOptions;
 use crate::error::CliError;
 use belljar_contract::{EnvName, ExitCode};
@@ -39,8 +40,8 @@ impl DotenvOptions {
 
     /// The same options for another belljar process in the same directory.
     pub fn arguments(&self) -> Vec<std::ffi::OsString> {
-        let files = self.dotenv.iter().flat_map(|file| ["--dotenv".into(), file.into()]);
-        let names = self.redact_env.iter().flat_map(|name| ["--redact-env".into(), name.as_str().into()]);
+        let files = self.dotenv.iter().map(|file| option("--dotenv", file));
+        let names = self.redact_env.iter().map(|name| option("--redact-env", name.as_str()));
         files.chain(names).collect()
     }
 }

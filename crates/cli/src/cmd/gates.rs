@@ -12,7 +12,7 @@ use std::path::PathBuf;
 ///
 /// One JSON object a line: the number of the question (`seq`), its name for `belljar answer --gate` (`gate`) and the
 /// question itself; then `{"done":true}` when the run has ended. With --json it is one object with all questions. The
-/// status is 0, 1 if the run ended without marking its end, 2 if the directory is not one of a decider, 130 after a signal.
+/// status is 0, 1 if the run ended without marking its end, 2 if no decider has asked in the directory, 130 after a signal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar gates questions\n")]
 pub struct GatesArgs {
@@ -22,7 +22,7 @@ pub struct GatesArgs {
     /// Keep listing new questions until the run has ended; the run may begin later
     #[arg(short, long)]
     follow: bool,
-    /// Print one JSON object; a list that goes on is printed without it
+    /// Print one JSON object; cannot be used with --follow
     #[arg(long, conflicts_with = "follow")]
     json: bool,
 }

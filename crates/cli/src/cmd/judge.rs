@@ -13,8 +13,8 @@ use std::path::PathBuf;
 ///
 /// Nothing is run: the checks look at the record of the run. Evidence that was not kept is unknown. If a file of the run
 /// was changed after the run, it is named, every check is unknown and the status is 3. A replay that drifted or was stale
-/// stays so. A tape is stale if the scenario asks for another run, or its session or skills are others now. Otherwise the
-/// status is that of `test`.
+/// stays so. A tape is stale if the scenario now asks for a different run, or if its session or skills have changed.
+/// Otherwise the status is that of `test`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  $ belljar judge last\n  $ belljar judge last scenarios/hello.yaml\n  $ belljar judge last --json\n"
@@ -27,7 +27,7 @@ pub struct JudgeArgs {
     /// Print only what does not pass
     #[arg(short, long)]
     quiet: bool,
-    /// Show the evidence of checks that pass, too
+    /// Also show the evidence of checks that pass
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
     /// Print one JSON object

@@ -17,7 +17,7 @@ use belljar_runner::suite::{
 use display::Display;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::num::NonZero;
 
 /// Options of every verb that runs many at once.
@@ -40,12 +40,20 @@ pub struct ManyOptions {
     worker: bool,
 }
 
+/// An option with its value for another belljar process, in one word: a value may begin with a dash.
+pub fn option(name: &str, value: impl AsRef<OsStr>) -> OsString {
+    let mut word = OsString::from(name);
+    word.push("=");
+    word.push(value);
+    word
+}
+
 impl SandboxOptions {
     /// The same options for another belljar process.
     pub fn arguments(&self) -> Vec<OsString> {
         let Self { backend, image } = self;
-        let backend = backend.iter().flat_map(|backend| ["--backend".into(), backend.name().into()]);
-        let image = image.iter().flat_map(|image| ["--image".into(), image.as_str().into()]);
+        let backend = backend.iter().map(|backend| option("--backend", backend.name()));
+        let image = image.iter().map(|image| option("--image", image.as_str()));
         backend.chain(image).collect()
     }
 }
@@ -180,7 +188,8 @@ pub fn alone(one: impl FnOnce() -> Result<(ExitCode, Value), CliError>) -> Resul
 /// The last lines about many.
 pub fn summary(outcome: &SuiteOutcome, output: &Output) -> String {
     let runs: Vec<&ScenarioResult> = outcome.jobs.iter().filter_map(|job| job.run.as_ref()).collect();
-    render_summary(&outcome.count(), &runs, output.err_style())
+    let exits: Vec<ExitCode> = outcome.jobs.iter().map(|job| job.exit).collect();
+    render_summary((&outcome.count(), &exits), &runs, output.err_style())
 }
 
 /// Ends a verb: its envelope, with `more` beside the results, and its exit code.

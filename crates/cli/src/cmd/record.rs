@@ -1,4 +1,4 @@
-use super::many::{self, ManyOptions, Suite};
+use super::many::{self, ManyOptions, Suite, option};
 use super::scenario_options::{Plays, TryOptions, say_skipped};
 use crate::cmd::{Call, Command};
 use crate::error::CliError;
@@ -20,9 +20,9 @@ use std::path::PathBuf;
 /// Record scenarios, so that they can be replayed without a model
 ///
 /// Each scenario is run and judged as by `test`, and every exchange with the model is kept on a tape beside it,
-/// NAME.tape. A run that did not pass is not recorded. An older tape is replaced only by a whole new one. A run of which no
-/// tape can be made is kept as a run. Secrets that belljar knows are replaced by their names. Several scenarios are recorded
-/// at once; each has a tape of its own.
+/// NAME.tape. A run that did not pass is not recorded. An older tape is replaced only by a whole new one. If no
+/// tape can be made, the run itself is kept. Secrets that belljar knows are replaced by their names. Several scenarios are
+/// recorded at once; each has a tape of its own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar record --scripted scenarios/hello.yaml\n  \
     $ belljar record --json --scripted scenarios -k hello --out tapes\n")]
@@ -211,8 +211,8 @@ impl RecordArgs {
     /// The options for the worker of one scenario.
     fn for_worker(&self) -> Vec<OsString> {
         let Self { paths: _, out, many: _, repeat: _, normalise, source: _ } = self;
-        let out = out.iter().flat_map(|directory| ["--out".into(), directory.into()]);
-        let normalise = normalise.iter().flat_map(|name| ["--normalise".into(), name.into()]);
+        let out = out.iter().map(|directory| option("--out", directory));
+        let normalise = normalise.iter().map(|name| option("--normalise", name));
         out.chain(normalise).collect()
     }
 }
@@ -266,8 +266,9 @@ pub(super) fn one(
     let plays = Plays::scripted(source.scripted);
     let tried = options.try_scenario(trial, (plays, consent), taping, environment, output)?;
     let failing = if source.allow_failing { Failing::Recorded } else { Failing::NotRecorded };
-    let recorded = Recorded::of(trial, tried, normalisers, (target, failing));
-    let said = !output.json && (recorded.tape().is_none() || !options.quiet);
+    let recorded = Recorded::of(trial, tried, normalisers, (target, failing), (environment, consent));
+    let matters = recorded.tape().is_none() || !recorded.changed_meanwhile.is_empty();
+    let said = !output.json && (matters || !options.quiet);
     if said && recorded.conclusion != Conclusion::Interrupted {
         output.say(&recorded_text(&RecordedRow::read(&recorded.json()), environment));
     }
@@ -283,6 +284,7 @@ struct RecordedRow {
     answered_by: BTreeMap<String, u64>,
     normalisers: Vec<TapeNormaliser>,
     leaks: TapeLeaks,
+    changed_meanwhile: Vec<String>,
 }
 
 impl RecordedRow {
@@ -297,13 +299,15 @@ impl RecordedRow {
             answered_by: from_value(row["answered_by"].clone()).unwrap_or_default(),
             normalisers: from_value(row["normalisers"].clone()).unwrap_or_default(),
             leaks: from_value(row["leaks"].clone()).unwrap_or_default(),
+            changed_meanwhile: from_value(row["changed_meanwhile"].clone()).unwrap_or_default(),
         }
     }
 }
 
 /// Says where a recording is, or why there is none.
 fn recorded_text(row: &RecordedRow, environment: &HostEnvironment) -> String {
-    let RecordedRow { tape, not_recorded, exchanges, answered_by, normalisers, leaks } = row;
+    let RecordedRow { tape, not_recorded, exchanges, answered_by, normalisers, leaks, changed_meanwhile } =
+        row;
     let Some(tape) = tape else {
         let Some((why, run)) = not_recorded else {
             return "belljar: not recorded, because it did not pass; --allow-failing records it all the same\n"
@@ -328,6 +332,12 @@ fn recorded_text(row: &RecordedRow, environment: &HostEnvironment) -> String {
     }
     for TapeLeak { exchange, kind } in &leaks.found {
         text.push_str(&format!("belljar: exchange {exchange} sent private data to the model: {kind}\n"));
+    }
+    for sentence in changed_meanwhile {
+        text.push_str(&format!(
+            "belljar: changed during the recording, which is of what was there before: {}; record it again\n",
+            visible(sentence)
+        ));
     }
     text
 }

@@ -62,7 +62,7 @@ pub struct ReplayArgs {
     /// Change the recording, one value at a time, and list the changes that no check notices; if any, the status is 1
     #[arg(long, requires = "protocol")]
     mutate: bool,
-    /// Require everything to be as recorded, the plan and the agent's version and program too
+    /// Require everything to be as recorded, including the plan and the agent's version and program
     #[arg(long, conflicts_with = "allow_stale")]
     strict: bool,
     /// Judge a recording even if its scenario, session, skills, plugins or inputs changed since
@@ -194,7 +194,7 @@ fn alone(
 ) -> Result<SuiteOutcome, CliError> {
     let (sandbox, used_for) = (args.sandbox.asked(), used_for(args));
     let agreeing = &Agreeing { options: &args.agree, sandbox: &sandbox, used_for, environment, output };
-    let scenarios = Scenarios::within(args.timeout.map(TimeSpan::duration));
+    let scenarios = Scenarios::within(args.timeout);
     let opened = open_to_run(args, agreeing, path, &scenarios)?;
     args.agent.ready(opened.trial.release(opened.agent.as_ref()), environment, output)?;
     let consent = agreeing.ask([&*opened.trial])?;
@@ -211,7 +211,7 @@ fn together(
 ) -> Result<SuiteOutcome, CliError> {
     let (sandbox, used_for) = (args.sandbox.asked(), used_for(args));
     let agreeing = &Agreeing { options: &args.agree, sandbox: &sandbox, used_for, environment, output };
-    let scenarios = Scenarios::within(args.timeout.map(TimeSpan::duration));
+    let scenarios = Scenarios::within(args.timeout);
     let load = |path| Some((path, open_to_run(args, agreeing, path, &scenarios).ok()?));
     let loaded: Vec<(&AbsPath, ToReplay)> = tapes.iter().filter_map(load).collect();
     let wanted = loaded.iter().filter_map(|(_, opened)| opened.trial.release(opened.agent.as_ref()));
@@ -252,16 +252,27 @@ fn open_to_run(
         open_cassette(path, environment)?;
         return Err(ReplayError::NothingToRun { name: environment.shown(path) }.into());
     }
-    let load = |file: &AbsPath| -> Result<Trial, CliError> {
-        let trial = agreeing.load(|permit| load_scenario(environment, file, permit))??;
-        Ok(Trial { untracked: untracked(args.include_untracked), ..trial })
-    };
-    let (tape, trial) = scenarios.open(path, environment, load)?;
+    let change = |trial| Trial { untracked: untracked(args.include_untracked), ..trial };
+    let (tape, trial) = opened(path, agreeing, scenarios, &change)?;
     let agent = match args.agent.recorded() {
         true => Some(recorded_agent(&tape)?),
         false => args.agent.asked(),
     };
     Ok(ToReplay { tape, trial, agent })
+}
+
+/// Opens a tape and loads its scenario, which the user permits to read what it names.
+pub fn opened(
+    path: &AbsPath,
+    agreeing: &Agreeing<'_>,
+    scenarios: &Scenarios,
+    change: &dyn Fn(Trial) -> Trial,
+) -> Result<(Tape, Arc<Trial>), CliError> {
+    let environment = agreeing.environment;
+    let load = |file: &AbsPath| -> Result<Trial, CliError> {
+        Ok(change(agreeing.load(|permit| load_scenario(environment, file, permit))??))
+    };
+    scenarios.open(path, environment, load)
 }
 
 const fn shown_by(args: &ReplayArgs) -> Shown {

@@ -35,8 +35,9 @@ enum Scaffolding {
     New(NewArgs),
     /// Write a scenario that repeats a kept run
     ///
-    /// It has the prompt and the answers of the run, and checks that the run passes. Values that were redacted in the record
-    /// are left out.
+    /// It has the prompt and the answers of the run, and checks that the run passes. For a run of `skill` or `chat` a session
+    /// with the skill, the uploads and the directories is written beside it. Values that were redacted in the record are left
+    /// out.
     #[command(
         after_help = "Examples:\n  $ belljar scenario from last\n  $ belljar scenario from last --out scenarios/again.yaml --json\n"
     )]
@@ -66,7 +67,7 @@ struct FromArgs {
     /// Scenario to write [default: NAME-from-run.yaml]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Session that the scenario names [default: the one of the run]
+    /// Session that the scenario names [default: that of the run]
     #[arg(long, value_name = "FILE")]
     session: Option<PathBuf>,
     /// Replace a file that exists

@@ -9,7 +9,7 @@ pub use output::{failure, print_result, say_skipped, show, warn};
 use super::agent_options::AgentOptions;
 use super::agree::AgreeOptions;
 use super::dotenv_options::DotenvOptions;
-use super::many;
+use super::many::{self, option};
 use super::start::SandboxOptions;
 use crate::error::CliError;
 use crate::output::Output;
@@ -48,7 +48,7 @@ pub struct TryOptions {
     /// End a run after this time, overriding the scenario [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = patience)]
     pub timeout: Option<TimeSpan>,
-    /// Stage files of skills and plugins that git does not track, too
+    /// Also stage files of skills and plugins that git does not track
     #[arg(long, hide_short_help = true)]
     pub include_untracked: bool,
     /// Keep the whole workspace in the run's directory
@@ -91,7 +91,7 @@ pub fn patience(text: &str) -> Result<TimeSpan, String> {
     }
 }
 
-fn dollars(text: &str) -> Result<Usd, String> {
+pub fn dollars(text: &str) -> Result<Usd, String> {
     let number: f64 = text.parse().map_err(|_error| "an amount in dollars, as in 0.50".to_owned())?;
     Usd::new(number).map_err(|error| error.to_string())
 }
@@ -228,12 +228,11 @@ impl TryOptions {
         out.extend(sandbox.arguments());
         out.extend(agent.arguments());
         out.extend(dotenv.arguments());
-        let mut flag = |name: &str, value: OsString| out.extend([name.into(), value]);
-        script.iter().for_each(|script| flag("--script", script.into()));
-        let cost = |cost: &Usd| cost.to_string().trim_start_matches('$').into();
-        max_cost_usd.iter().for_each(|usd| flag("--max-cost-usd", cost(usd)));
-        agreed.iter().for_each(|digest| flag("--agree-to", digest.to_string().into()));
-        timeout.iter().for_each(|time| flag("--timeout", time.to_string().into()));
+        out.extend(script.iter().map(|script| option("--script", script)));
+        let cost = |usd: &Usd| option("--max-cost-usd", usd.to_string().trim_start_matches('$'));
+        out.extend(max_cost_usd.iter().map(cost));
+        out.extend(agreed.iter().map(|digest| option("--agree-to", digest.to_string())));
+        out.extend(timeout.iter().map(|time| option("--timeout", time.to_string())));
         out.extend(keep.then(|| "--keep".into()));
         out.extend(include_untracked.then(|| "--include-untracked".into()));
         out
@@ -260,9 +259,7 @@ impl TryOptions {
 
 /// Takes the time of the command line in the place of the scenario's, where there is one.
 pub fn limit_time(trial: &mut Trial, time: Option<TimeSpan>) {
-    if let Some(time) = time {
-        trial.scenario.timeout = Some(time.duration());
-    }
+    trial.time = time.or(trial.time);
 }
 
 /// A script that the suite names. Of one beyond the suite no fault quotes the text.

@@ -4,14 +4,14 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, visible};
 use belljar_runner::HostEnvironment;
-use belljar_runner::suite::{Overwrite, Scaffold, scaffold_script};
+use belljar_runner::suite::{Overwrite, Scaffold, ScaffoldError, scaffold_script};
 use serde_json::json;
 use std::path::PathBuf;
 
 /// Write a first script: answers in the place of the model, without a key
 ///
 /// `belljar test --script FILE` plays a script, `belljar check FILE` reports every fault of one, and
-/// `belljar tape to-script` makes one of a recording.
+/// `belljar tape to-script` makes one from a recording.
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -24,9 +24,9 @@ pub struct ScriptArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Scripting {
-    /// Write a script with one call of a tool and a sentence
+    /// Write a script with one tool call and a sentence
     ///
-    /// The remarks in the file, `note`, say what to edit. For a scenario it is the script that `test --scripted` plays, and
+    /// The notes in the file say what to edit. For a scenario it is the script that `test --scripted` plays, and
     /// it calls the first of the scenario's `skills`.
     #[command(
         after_help = "Examples:\n  $ belljar script new first\n  $ belljar script new scenarios/hello.yaml --force --json\n"
@@ -62,7 +62,15 @@ impl Command for ScriptArgs {
 fn new(args: &NewScriptArgs, environment: &HostEnvironment, output: &Output) -> Result<ExitCode, CliError> {
     let named = TryOptions::path(environment, &args.named)?;
     let scaffold = scaffold_script(environment, &named)?;
-    scaffold.write(if args.force { Overwrite::Always } else { Overwrite::Never })?;
+    scaffold.write(if args.force { Overwrite::Always } else { Overwrite::Never }).map_err(|error| {
+        let out = CliError::from_chain(ExitCode::Invalid, &error);
+        match error {
+            ScaffoldError::Exists { .. } => {
+                out.hint("nothing was written; another NAME writes another file, --force replaces this one")
+            }
+            ScaffoldError::Write { .. } => out,
+        }
+    })?;
     let Scaffold { files, notes } = &scaffold;
     if output.json {
         let paths: Vec<_> = files.iter().map(|(path, _)| path).collect();

@@ -200,7 +200,9 @@ fn prompt(args: &SkillArgs) -> Result<String, CliError> {
 
 fn plan(trial: &Trial, planning: Planning<'_>, output: &Output) -> Result<ExitCode, CliError> {
     let environment = planning.environment;
-    let (stage, planned) = trial.planned(&planning).map_err(|error| failure(error, environment))?;
+    let (stage, mut planned) = trial.planned(&planning).map_err(|error| failure(error, environment))?;
+    let limits = &mut planned.compiled.plan.limits;
+    limits.time = trial.time.or(limits.time);
     if let Some(line) = stage.left_out_line() {
         output.say(&format!("belljar: {line}"));
     }

@@ -1,5 +1,5 @@
 use super::agree::{data as agreeing_data, listed, summary};
-use super::scenario_options::TryOptions;
+use super::scenario_options::{TryOptions, say_skipped};
 use crate::cmd::{Call, Command};
 use crate::confirm::confirmed;
 use crate::error::CliError;
@@ -101,7 +101,9 @@ fn suites(args: &TrustArgs, environment: &HostEnvironment, output: &Output) -> R
     let permit =
         |wishes: &Wishes| args.yes || matches!(agreements.standing(wishes), Ok(AgreementStanding::Agreed));
     let (mut all, mut in_part, mut kept) = (Vec::new(), false, "Nothing was changed.");
-    for file in scenario_files(TryOptions::paths(environment, &args.suite)?, None, environment)?.scenarios {
+    let found = scenario_files(TryOptions::paths(environment, &args.suite)?, None, environment)?;
+    say_skipped(&found.skipped, environment, output);
+    for file in found.scenarios {
         all.push(loop {
             let wishes = match load_scenario(environment, &file, &permit) {
                 Ok(trial) => break trial.wishes(&SandboxChoice::default(), TrialUse::Run),

@@ -1,7 +1,7 @@
 //! `belljar agent`, against a registry that the test serves.
 
 mod registry;
-mod used;
+pub mod used;
 
 use crate::stage::Stage;
 use belljar_testkit::process::Finished;

@@ -342,3 +342,37 @@ fn what_a_run_would_refuse_or_never_use_is_reported() {
     assert_eq!(found.status.code(), Some(2), "{found:?}");
     assert!(found.stderr.contains("`a.yaml` is a scenario") && found.stderr.contains("a.tape"), "{found:?}");
 }
+
+/// A run would refuse it; here it is a warning, as `--install` brings it.
+#[test]
+fn a_version_of_the_agent_that_is_not_installed_is_a_warning() {
+    let stage = Stage::new();
+    stage.write("project/session.yaml", "agent: claude-code@9.9.9\n");
+    stage.write("project/a.yaml", "prompt: go\nsession: session.yaml\nassert: [{result: success}]\n");
+    stage.write("project/belljar.toml", "[agents.one]\nagent = \"claude-code@9.9.9\"\n");
+    for (line, place) in [
+        (&["check", "--json"][..], "belljar.toml"),
+        (&["check", "--json", "belljar.toml"], "belljar.toml"),
+        (&["check", "--json", "a.yaml"], "session.yaml"),
+        (&["check", "--json", "session.yaml"], "session.yaml"),
+    ] {
+        let found = stage.json(line);
+        assert_eq!(found["exit_code"], 0, "{line:?}: {found:#}");
+        let warned = &found["diagnostics"][0];
+        assert_eq!(
+            (&warned["code"], &warned["severity"]),
+            (&json!("not-installed"), &json!("warning")),
+            "{found:#}"
+        );
+        assert_eq!(warned["place"]["file"], place, "{found:#}");
+        assert!(
+            warned["message"].as_str().unwrap().contains("claude-code@9.9.9 is not installed"),
+            "{found:#}"
+        );
+        assert!(
+            warned["help"].as_str().unwrap().contains("`belljar agent install claude-code@9.9.9`"),
+            "{found:#}"
+        );
+        assert_eq!(found["diagnostics"].as_array().unwrap().len(), 1, "{found:#}");
+    }
+}

@@ -43,3 +43,15 @@ fn questions_wait_in_a_directory_for_their_answers() {
     let again = stage.command(&args).env("PATH", agent_path()).output().unwrap();
     assert_eq!(again.status.code(), Some(2), "a directory with another run's questions is not taken");
 }
+
+/// A kept run and a tape have a file of the name that a decider's mark has.
+#[test]
+fn a_directory_in_which_no_decider_asked_is_refused() {
+    let stage = Stage::new();
+    stage.write("project/kept/a.tape/run.json", r#"{"format": 1, "id": "a"}"#);
+    for directory in [".", "kept", "kept/a.tape"] {
+        let found = stage.run(&["gates", directory]);
+        assert_eq!(found.status.code(), Some(2), "{directory}: {found:?}");
+        assert!(found.stderr.contains("has no questions of a decider"), "{directory}: {}", found.stderr);
+    }
+}

@@ -6,7 +6,9 @@ mod stale;
 pub mod statuses;
 mod strict;
 
-use super::record::{SCENARIO, bash, data, main_turn, plain, recorded, scenario, script, with_agent};
+use super::record::{
+    SCENARIO, bash, data, main_turn, plain, recorded, recorded_with, scenario, script, with_agent,
+};
 use crate::services::{KEY, serve, streamed};
 use crate::stage::Stage;
 use belljar_testkit::{agent, require};
@@ -53,6 +55,27 @@ fn stage_comes_back(stage: &Stage, exchanges: u64) {
     (0..times()).for_each(|_| faithful(&replay(stage, &[]), exchanges));
     let (status, row) = replay(stage, &["--protocol"]);
     assert_eq!((status, &row["mismatch"]), (Some(0), &Value::Null), "{row:#}");
+}
+
+/// The agent is not told the time of the command line, so that no request depends on it.
+#[test]
+fn another_time_limit_is_no_drift() {
+    require!(Agent, Bwrap);
+    let stage = scenario(&plain());
+    for recorded_within in [&["--timeout", "5m"][..], &[]] {
+        recorded_with(&stage, recorded_within);
+        for more in [&[][..], &["--timeout", "4m"], &["--strict"], &["--strict", "--timeout", "4m"]] {
+            faithful(&replay(&stage, more), 2);
+        }
+    }
+    // What the scenario says is told, and a replay tells what was told when it was recorded.
+    stage.write("project/scenarios/hello.yaml", format!("timeout_ms: 300000\n{SCENARIO}"));
+    recorded(&stage);
+    faithful(&replay(&stage, &["--timeout", "4m"]), 2);
+    stage.write("project/scenarios/hello.yaml", format!("timeout_ms: 240000\n{SCENARIO}"));
+    let (status, row) = replay(&stage, &["--allow-stale"]);
+    assert_eq!((status, &row["replay"]["drifts"]), (Some(0), &json!([])), "{row:#}");
+    assert_eq!(row["changed"][0]["what"], "`timeout_ms` of the scenario", "{row:#}");
 }
 
 #[test]

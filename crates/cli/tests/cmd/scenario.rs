@@ -119,7 +119,8 @@ fn a_scenario_from_a_run_passes_with_the_same_script() {
     stage.write("project/scenarios/session.yaml", "skills:\n  local: [../skills/hello]\n");
     stage.write(
         "project/scenarios/a.yaml",
-        "prompt: 'Say: \"hello\"'\nsession: session.yaml\ntimeout_ms: 50000\n",
+        "prompt: 'Say: \"hello\"'\nsession: session.yaml\ntimeout_ms: 50000\n\
+         answers: [{when_question: format, choose: PDF}]\n",
     );
     let first = [
         "test",
@@ -149,11 +150,18 @@ fn a_scenario_from_a_run_passes_with_the_same_script() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+    assert!(
+        at(r#"choose: "HTML""#) < at(r#""choose": "PDF""#),
+        "the command line came first in the run: {text}"
+    );
     let checked = stage.run(&["check", "scenarios/again.yaml"]);
     assert_eq!((checked.status.code(), checked.stderr.as_str()), (Some(0), ""), "{checked:?}");
     let again = ["test", "--json", "--include-untracked", "--script", "talk.json", "scenarios/again.yaml"];
     let (status, envelope) = tried_json(&stage, &again);
     assert_eq!(status, 0, "{envelope:#}");
+    let decisions = envelope["data"]["results"][0]["decisions"].to_string();
+    assert!(decisions.contains(r#""chosen":["HTML"]"#), "the command line decided: {decisions}");
     let found = stage.run(&["scenario", "from", "last", "--out", "scenarios/again.yaml"]);
     assert_eq!(found.status.code(), Some(2), "{found:?}");
     assert!(found.stderr.contains("--force"), "{}", found.stderr);
@@ -165,6 +173,75 @@ fn a_scenario_from_a_run_passes_with_the_same_script() {
     let found = stage.run(&["scenario", "from", "last", "--out", "none.yaml", "--session", "nosuch.yaml"]);
     assert_eq!(found.status.code(), Some(2), "{found:?}");
     assert!(found.stderr.contains("nosuch.yaml` is not a file"), "{}", found.stderr);
+}
+
+/// A run of `skill` has no session of its own: the scenario gets one with the skill, the uploads and the directories.
+#[test]
+fn a_scenario_from_a_run_of_skill_has_what_the_command_line_named() {
+    require!(Agent, Bwrap);
+    let stage = repository();
+    stage.write("project/data/list.txt", "one\ntwo\n");
+    stage.write("project/site/index.html", "<p>hello</p>\n");
+    stage.link("project/linked.txt", "data/list.txt");
+    let command = json!({"tool_use": {"name": "Bash", "input":
+        {"command": "cat uploads/list.txt uploads/linked.txt site/index.html > outputs/all.txt", "description": "d"}}});
+    let skill = json!({"tool_use": {"name": "Skill", "input": {"skill": "hello"}}});
+    let turns = [json!([skill]), json!([command]), json!([{"text": "All is done now."}])];
+    stage.write("project/talk.json", script(&turns.map(|blocks| main_turn(&blocks))).to_string());
+    let first = [
+        "skill",
+        "skills/hello",
+        "Greet",
+        "--include-untracked",
+        "--script",
+        "talk.json",
+        "--allow-tool",
+        "Bash",
+        "--upload",
+        "data/list.txt",
+        "--upload",
+        "linked.txt",
+        "--folder",
+        "site",
+        "--allow",
+        "api.example.org",
+    ];
+    let found = tried(&stage, &first);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    let found = stage.run(&["scenario", "from", "last", "--out", "scenarios/again.yaml"]);
+    assert_eq!((found.status.code(), found.stderr.as_str()), (Some(0), ""), "{found:?}");
+    assert_eq!(found.stdout, "wrote scenarios/again.yaml\nwrote scenarios/again.session.yaml\n");
+    let session = fs::read_to_string(stage.path("project/scenarios/again.session.yaml")).unwrap();
+    for part in [
+        r#"skills: {"local": ["../skills/hello"]}"#,
+        r#"uploads: ["../data/list.txt", "../linked.txt"]"#,
+        r#"folders: [{"from": "../site", "mode": "rwd"}]"#,
+        r#"egress: {"extra_allow": ["api.example.org"]}"#,
+    ] {
+        assert!(session.contains(part), "{part}: {session}");
+    }
+    let checked = stage.run(&["check", "scenarios/again.yaml"]);
+    assert_eq!((checked.status.code(), checked.stderr.as_str()), (Some(0), ""), "{checked:?}");
+    let again = ["test", "--yes", "--include-untracked", "--script", "talk.json", "scenarios/again.yaml"];
+    let found = tried(&stage, &again);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    assert!(
+        found.stderr.contains("ok skill_triggered") && found.stderr.contains("ok file_exists"),
+        "{found:?}"
+    );
+    // Elsewhere the files are those of another suite, and one that is gone is named.
+    fs::remove_file(stage.path("project/data/list.txt")).unwrap();
+    stage.write("other/.git/HEAD", "ref: refs/heads/main\n");
+    let run = stage.json(&["runs", "--json"])["data"]["runs"][1]["id"].as_str().unwrap().to_owned();
+    let out = stage.path("other/again.yaml");
+    let found = stage.run(&["scenario", "from", &run, "--out", out.to_str().unwrap()]);
+    assert_eq!(found.status.code(), Some(0), "{found:?}");
+    assert!(
+        found.stderr.contains("list.txt`, which the run used, does not exist any more"),
+        "{}",
+        found.stderr
+    );
+    assert!(found.stderr.contains("asks for your agreement"), "{}", found.stderr);
 }
 
 /// A run for which nothing holds, or not what its scenario expected, is not made into a scenario that says so.

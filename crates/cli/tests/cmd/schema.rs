@@ -14,6 +14,7 @@ fn every_published_schema_is_printed() {
         ("answer-policy", "answer-policy.schema.json"),
         ("script", "script.schema.json"),
         ("output", "output.schema.json"),
+        ("upgrade-report", "upgrade-report.schema.json"),
     ] {
         let found = Stage::new().run(&["schema", kind]);
         assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
@@ -26,7 +27,7 @@ fn an_unknown_kind_is_an_error_that_names_the_known_ones() {
     let found = Stage::new().run(&["schema", "scenarios"]);
     assert_eq!(found.status.code(), Some(2));
     assert!(
-        found.stderr.contains("manifest, scenario, session, answer-policy, script, output"),
+        found.stderr.contains("manifest, scenario, session, answer-policy, script, output, upgrade-report"),
         "{}",
         found.stderr
     );

@@ -13,7 +13,7 @@ fn a_new_script_is_valid_and_plays_with_a_scenario() {
     let stage = Stage::new();
     stage.write("project/skills/hello/SKILL.md", SKILL);
     stage.write("project/session.yaml", "skills: {local: [skills/hello]}\n");
-    stage.write("project/bare.yaml", "prompt: go\nassert: [{result: success}]\n");
+    stage.write("project/bare.yaml", "prompt: go\nassert: [{result: success}, {tool_no_error: Bash}]\n");
     stage.write(
         "project/hello.yaml",
         "prompt: go\nsession: session.yaml\nskills: [hello]\nanswers: [{when_tool: Skill, decide: allow}]\n\
@@ -44,6 +44,7 @@ fn no_script_is_replaced_without_force_and_a_faulty_scenario_is_reported() {
     let found = stage.run(&["script", "new"]);
     assert_eq!(found.status.code(), Some(2), "{found:?}");
     assert!(found.stderr.contains("refusing to replace") && found.stderr.contains("--force"), "{found:?}");
+    assert!(!found.stderr.contains("--out"), "the verb has no such option: {found:?}");
     assert_eq!(fs::read_to_string(stage.path("project/first.script.json")).unwrap(), "mine\n");
     let found = stage.run(&["script", "new", "--force"]);
     assert_eq!(
@@ -51,7 +52,12 @@ fn no_script_is_replaced_without_force_and_a_faulty_scenario_is_reported() {
         (Some(0), "wrote first.script.json\n"),
         "{found:?}"
     );
-    assert!(found.stderr.contains("belljar test --script first.script.json SCENARIO"), "{found:?}");
+    for part in [
+        "belljar skill DIR \"PROMPT\" --script first.script.json",
+        "belljar test --script first.script.json SCENARIO",
+    ] {
+        assert!(found.stderr.contains(part), "{found:?}");
+    }
     stage.write("project/odd.yaml", "prompt: [\n");
     for named in ["odd.yaml", "none.yaml"] {
         let found = stage.run(&["script", "new", named]);

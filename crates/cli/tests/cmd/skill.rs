@@ -160,3 +160,32 @@ fn turns_of_a_script_that_were_not_played_are_counted() {
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     assert!(found.stderr.contains("a turn of the script was not played"), "{}", found.stderr);
 }
+
+/// The agent asks for the tool `Skill` where the skill allows tools; those are not asked about then. It asks about no other skill.
+#[test]
+fn a_skill_that_allows_tools_is_asked_about_and_the_rule_to_paste_says_why() {
+    require!(Agent, Bwrap);
+    let stage = Stage::new();
+    let skill = |more: &str| format!("---\nname: notes\ndescription: Takes notes.\n{more}---\nTake notes.\n");
+    let played = script(&[
+        json!({"tool_use": {"name": "Skill", "input": {"skill": "notes"}}}),
+        json!({"tool_use": {"name": "Bash", "input": {"command": "touch outputs/made.txt", "description": "x"}}}),
+        json!({"text": "Done."}),
+    ]);
+    stage.write("project/script.json", played);
+    let args = ["skill", "notes", "go", "--script", "script.json", "--on-unanswered", "fail"];
+    for (more, asked) in [("allowed-tools: Bash(touch:*)\n", ["Skill"]), ("", ["Bash"])] {
+        stage.write("project/notes/SKILL.md", skill(more));
+        let found = tried(&stage, &args);
+        assert_eq!(found.status.code(), Some(1), "{more}: {}", found.stderr);
+        let options: Vec<&str> =
+            found.stderr.lines().filter_map(|line| line.trim().strip_prefix("--allow-tool ")).collect();
+        assert_eq!(options, asked, "{more}: {}", found.stderr);
+        let says_why = found
+            .stderr
+            .contains("- when_tool: \"Skill\"  # the agent asks before a skill with `allowed-tools`");
+        assert_eq!(says_why, asked == ["Skill"], "{more}: {}", found.stderr);
+        let found = tried(&stage, &[&args[..], &["--allow-tool", asked[0]]].concat());
+        assert_eq!(found.status.code(), Some(0), "{more}: {}", found.stderr);
+    }
+}

@@ -1,3 +1,5 @@
+mod upgrade_report;
+
 use super::record::{SCENARIO, bash, data, files, main_turn, plain, recorded, scenario, script, with_agent};
 use crate::services::{KEY, serve, streamed};
 use crate::stage::Stage;

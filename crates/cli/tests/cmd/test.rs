@@ -138,6 +138,16 @@ fn an_open_question_fails_with_the_line_that_would_answer_it() {
     let found = tried(&stage, &["test", "--scripted", "a.yaml", "--answer", "format=HTML"]);
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     assert!(found.stderr.contains("= HTML"), "{}", found.stderr);
+    // Among others, too, and before what follows from it.
+    scenario(&stage, "b", "prompt: go\nassert: [{file_exists: outputs/made.pdf}]\n", &played);
+    for more in [&[][..], &["--quiet"]] {
+        let found = tried(&stage, &[&["test", "--scripted", "a.yaml", "b.yaml"], more].concat());
+        assert_eq!(found.status.code(), Some(1), "{}", found.stderr);
+        let of_b = found.stderr.split("b.yaml").nth(1).unwrap();
+        let at = |part: &str| of_b.find(part).unwrap_or_else(|| panic!("{part} in {}", found.stderr));
+        assert!(at("unanswered: ") < at("- when_question: \"^Which format"), "{}", found.stderr);
+        assert!(at("choose: \"PDF\"  # or \"HTML\"") < at("file_exists: "), "{}", found.stderr);
+    }
     let found = tried(&stage, &["test", "--scripted", "a.yaml", "--first"]);
     assert!(found.stderr.contains("= PDF"), "{}", found.stderr);
 }

@@ -40,6 +40,29 @@ fn literal_and_as_json_writes_it() {
     }
 }
 
+/// A file may escape any character, and a request quotes the file.
+#[test]
+fn a_value_is_found_however_json_escapes_it() {
+    let scrubber = scrubber(&[("URL", "postgres://u:p4ss\\@db/x\""), ("SHORT", "postgres:")]);
+    let values = [
+        r#"postgres:\/\/u:p4ss\\@db\/x\""#,
+        r#"postgres:/\/u:p4s\u0073\u005C@db\u002fx\u0022"#,
+        r#"p\u006fstgres:\u002F/u:p4ss\\@db/x\""#,
+    ];
+    for value in values {
+        let mut quoted = value.to_owned();
+        for _level in 0..5 {
+            let text = serde_json::json!({"content": quoted, "more": "\\"}).to_string();
+            assert_eq!(scrubber.scrub(&text), r#"{"content":"[redacted:URL]","more":"\\"}"#, "{text}");
+            let string = serde_json::json!(quoted).to_string();
+            quoted = string[1..string.len() - 1].to_owned();
+        }
+    }
+    let other = r#"{"path": "C:\\u\\new", "text": "postgres\/\/u:p4ss \ud83d"}"#;
+    assert_eq!(scrubber.scrub(other), other);
+    assert_eq!(scrubber.scrub(r"\\\/postgres:\/"), r"\\\/[redacted:SHORT]\/");
+}
+
 #[test]
 fn the_longest_wins_and_marks_are_not_searched() {
     let scrubber = scrubber(&[("SHORT", "abcde"), ("LONG", "abcdefgh"), ("WORD", "redacted")]);

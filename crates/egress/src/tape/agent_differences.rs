@@ -30,12 +30,15 @@ pub struct AgentDifferences {
     pub system_prompt: Option<(usize, usize)>,
     /// Characters of the reminders, recorded and present; the largest of all requests.
     pub reminders: Option<(usize, usize)>,
+    /// Characters of the system prompt and the definitions of the agent's own tools, recorded and present; the largest of
+    /// all requests, also if they are the same.
+    pub fixed_prompt: Option<(usize, usize)>,
 }
 
 impl AgentDifferences {
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        self.lines().is_empty()
     }
 
     /// The differences, a line each.
@@ -50,6 +53,7 @@ impl AgentDifferences {
             parameters,
             system_prompt,
             reminders,
+            fixed_prompt: _,
         } = self;
         let list = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let mut out = Vec::new();
@@ -91,6 +95,9 @@ impl AgentDifferences {
         if recorded.get("system") != present.get("system") {
             larger(&mut self.system_prompt, (prompt(recorded), prompt(present)));
         }
+        let tools = |of: &Value| of.get("tools").map(agent_texts::marked_length).unwrap_or_default();
+        let fixed = |of: &Value| prompt(of) + tools(of);
+        larger(&mut self.fixed_prompt, (fixed(recorded), fixed(present)));
         let reminders = |of: &Value| of.get("messages").map(agent_texts::marks).unwrap_or_default();
         let (before, now) = (reminders(recorded), reminders(present));
         if before != now {

@@ -5,7 +5,7 @@
 //! recorded ones. What is not changed is listed here.
 
 use super::agent_differences::AgentDifferences;
-use super::owned::OwnedParts;
+use super::owned::{OwnedParts, Parameter};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -262,16 +262,21 @@ fn only_marks(item: &Value) -> bool {
     }
 }
 
+/// The parts of the user's side, with the parameter that belljar always chooses.
+fn of(request: &Value) -> OwnedParts {
+    OwnedParts::of(request, &[Parameter::Effort].into())
+}
+
 /// Changes each part of the present requests; what matches a recorded one all the same.
 fn unnoticed(name: &str, recorded: &[Value], present: &[Value]) -> (usize, Vec<String>) {
-    let own: Vec<OwnedParts> = recorded.iter().map(OwnedParts::of).collect();
+    let own: Vec<OwnedParts> = recorded.iter().map(of).collect();
     let (mut tried, mut out) = (0, Vec::new());
     for request in present {
-        let now = OwnedParts::of(request);
+        let now = of(request);
         assert!(own.iter().any(|one| one.matches(&now)), "{name}: {}", differing(&own, &now));
         for Change { what, request } in changes(request, recorded) {
             tried += 1;
-            let changed = OwnedParts::of(&request);
+            let changed = of(&request);
             if own.iter().any(|one| one.matches(&changed)) {
                 out.push(format!("{name}: {what}"));
             }

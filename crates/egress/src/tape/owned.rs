@@ -1,8 +1,9 @@
 //! Which parts of a request belong to the user's side, and which to the agent.
 //!
 //! The prompt, the model's calls, the results of tools, the answers to questions and the tools of declared servers are the
-//! user's side. The system prompt, reminders, the definitions of the agent's own tools and the parameters of the request
-//! belong to the agent: another version of it may send others. Across versions a request matches if every part of the
+//! user's side, and so are the parameters that the session or the command line chose. The system prompt, reminders, the
+//! definitions of the agent's own tools and the other parameters of the request belong to the agent: another version of it
+//! may send others. Across versions a request matches if every part of the
 //! user's side is the same; what differs on the agent's side is listed.
 
 use super::agent_texts;
@@ -33,6 +34,38 @@ const ASKS: &str = "AskUserQuestion";
 /// The agent's tool that looks other tools up. An agent that offers it may leave tools out of its requests.
 pub(super) const LOOKS_UP: &str = "ToolSearch";
 
+/// A parameter of a request that the user's side can choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Parameter {
+    Model,
+    Effort,
+    /// Whether the model thinks, and for how many tokens.
+    Thinking,
+    /// How its thoughts appear.
+    ThinkingDisplay,
+}
+
+impl Parameter {
+    pub const ALL: [Self; 4] = [Self::Model, Self::Effort, Self::Thinking, Self::ThinkingDisplay];
+
+    const fn pointers(self) -> &'static [&'static str] {
+        match self {
+            Self::Model => &["/model"],
+            Self::Effort => &["/output_config/effort"],
+            Self::Thinking => &["/thinking/type", "/thinking/budget_tokens"],
+            Self::ThinkingDisplay => &["/thinking/display"],
+        }
+    }
+}
+
+/// The parameters that the user's side chose, now or when a tape was recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chosen {
+    pub main: BTreeSet<Parameter>,
+    /// Those of sub-agents.
+    pub sub_agents: BTreeSet<Parameter>,
+}
+
 /// The parts of a request that belong to the user's side.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OwnedParts {
@@ -40,6 +73,8 @@ pub(super) struct OwnedParts {
     pub parts: Vec<OwnedPart>,
     /// Tools of declared servers, by name.
     tools: BTreeMap<String, OwnedPart>,
+    /// Parameters, by their places.
+    parameters: BTreeMap<&'static str, OwnedPart>,
     lookup: Lookup,
 }
 
@@ -70,8 +105,8 @@ impl PartialEq for OwnedPart {
 
 impl OwnedParts {
     /// Reads a present request; `readable` is the same with the agent's own texts.
-    pub fn of_present(request: &Value, readable: &Value) -> Self {
-        let mut own = Self::of(request);
+    pub fn of_present((request, readable): (&Value, &Value), chosen: &BTreeSet<Parameter>) -> Self {
+        let mut own = Self::of(request, chosen);
         if matches!(own.lookup, Lookup::Unknown) {
             let mut text = String::new();
             add_texts(readable, &mut text);
@@ -81,7 +116,13 @@ impl OwnedParts {
     }
 
     /// Reads a recorded request.
-    pub fn of(request: &Value) -> Self {
+    pub fn of(request: &Value, chosen: &BTreeSet<Parameter>) -> Self {
+        let parameter = |pointer: &&'static str| {
+            let value = request.pointer(pointer)?.clone();
+            Some((*pointer, OwnedPart { value, pointer: (*pointer).to_owned() }))
+        };
+        let places = chosen.iter().flat_map(|parameter| parameter.pointers());
+        let parameters = places.filter_map(parameter).collect();
         let offered = || request.get("tools").and_then(Value::as_array).into_iter().flatten().enumerate();
         let own = offered().filter(|(_, tool)| name(tool).starts_with(SERVER_TOOL)).map(|(at, tool)| {
             let part = OwnedPart { value: json!({"tool": tool}), pointer: format!("/tools/{at}") };
@@ -94,7 +135,7 @@ impl OwnedParts {
         }
         let looks_up = offered().any(|(_, tool)| name(tool) == LOOKS_UP);
         let lookup = if looks_up { Lookup::Unknown } else { Lookup::None };
-        Self { parts, tools: own.collect(), lookup }
+        Self { parts, tools: own.collect(), parameters, lookup }
     }
 
     /// Reads the first message that is not the agent's.
@@ -127,9 +168,13 @@ impl OwnedParts {
             };
             differs.then_some(pair)
         });
+        let parameters = Parameter::ALL
+            .iter()
+            .flat_map(|one| one.pointers())
+            .map(|one| (self.parameters.get(one), present.parameters.get(one)));
         let both = (0..self.parts.len().max(present.parts.len()))
             .map(|at| (self.parts.get(at), present.parts.get(at)));
-        tools.chain(both.filter(|(recorded, present)| recorded != present)).collect()
+        tools.chain(parameters.chain(both).filter(|(recorded, present)| recorded != present)).collect()
     }
 
     /// Whether a tool that the request does not have can be there all the same.
@@ -150,9 +195,10 @@ impl OwnedParts {
         self.parts.iter().map(of).collect()
     }
 
-    /// The texts, calls and results as one document.
+    /// The parameters, texts, calls and results as one document.
     pub fn document(&self) -> Value {
-        document(&self.parts)
+        let values = self.parameters.values().chain(&self.parts).map(|part| part.value.clone());
+        Value::Array(values.collect())
     }
 }
 
@@ -308,6 +354,14 @@ mod tests {
             "tools": [{"name": "Bash", "description": "runs"}, {"name": "mcp__notes__add", "description": "adds"}]}))
     }
 
+    fn of(request: &Value) -> OwnedParts {
+        OwnedParts::of(request, &BTreeSet::new())
+    }
+
+    fn of_present(request: &Value, readable: &Value) -> OwnedParts {
+        OwnedParts::of_present((request, readable), &BTreeSet::new())
+    }
+
     fn called(tool: &str, result: Value) -> Value {
         request(json!([
             {"role": "user", "content": "go"},
@@ -325,12 +379,12 @@ mod tests {
             json!([{"role": "user", "content": [
                 {"type": "text", "text": "<system-reminder>x</system-reminder>"}, {"type": "text", "text": "go"}]}]),
         ] {
-            assert!(OwnedParts::of(&request(other.clone())).matches(&OwnedParts::of(&plain)), "{other}");
+            assert!(of(&request(other.clone())).matches(&of(&plain)), "{other}");
         }
         let text = json!([{"role": "user", "content": "go\nthere"}]);
         let blocks = json!([{"role": "user", "content": [
             {"type": "text", "text": "go"}, {"type": "text", "text": "there"}]}]);
-        assert!(OwnedParts::of(&request(text)).matches(&OwnedParts::of(&request(blocks))));
+        assert!(of(&request(text)).matches(&of(&request(blocks))));
     }
 
     #[test]
@@ -345,7 +399,7 @@ mod tests {
                 {"role": "user", "content": [{"type": "image", "source": {"data": "AAAA"}}]},
             ]))
         };
-        let own = OwnedParts::of(&base());
+        let own = of(&base());
         for (pointer, value) in [
             ("/messages/0/content", json!("stop")),
             ("/messages/0/role", json!("assistant")),
@@ -361,29 +415,50 @@ mod tests {
         ] {
             let mut other = base();
             *other.pointer_mut(pointer).unwrap() = value;
-            assert!(!own.matches(&OwnedParts::of(&other)), "{pointer}");
+            assert!(!own.matches(&of(&other)), "{pointer}");
         }
         let mut failed = base();
         failed["messages"][2]["content"][0]["is_error"] = json!(true);
-        assert!(!own.matches(&OwnedParts::of(&failed)));
+        assert!(!own.matches(&of(&failed)));
         let mut shorter = base();
         shorter["messages"].as_array_mut().unwrap().pop();
-        assert!(!own.matches(&OwnedParts::of(&shorter)));
+        assert!(!own.matches(&of(&shorter)));
         let mut without = base();
         without["tools"].as_array_mut().unwrap().pop();
-        assert!(!own.matches(&OwnedParts::of(&without)), "a server's tool is gone");
+        assert!(!own.matches(&of(&without)), "a server's tool is gone");
         without["tools"].as_array_mut().unwrap().push(json!({"name": LOOKS_UP}));
         let named = json!({"system": "these are deferred:\nmcp__notes__add\nmcp__notes__list"});
-        assert!(own.matches(&OwnedParts::of_present(&without, &named)), "it is looked up when it is needed");
+        assert!(own.matches(&of_present(&without, &named)), "it is looked up when it is needed");
         for silent in ["none are deferred", "deferred: mcp__notes__add_all", "deferred: my-mcp__notes__add"] {
             let silent = json!({"system": silent});
-            assert!(!own.matches(&OwnedParts::of_present(&without, &silent)), "its server is gone: {silent}");
+            assert!(!own.matches(&of_present(&without, &silent)), "its server is gone: {silent}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_counts_if_the_users_side_chose_it() {
+        let with = |model: &str, effort: &str, thinking: Value| json!({"model": model, "output_config": {"effort": effort}, "thinking": thinking, "messages": []});
+        let before = with("a", "low", json!({"type": "adaptive"}));
+        for (parameter, now) in [
+            (Parameter::Model, with("b", "low", json!({"type": "adaptive"}))),
+            (Parameter::Effort, with("a", "high", json!({"type": "adaptive"}))),
+            (Parameter::Thinking, with("a", "low", json!({"type": "disabled"}))),
+            (Parameter::Thinking, json!({"model": "a", "output_config": {"effort": "low"}, "messages": []})),
+            (Parameter::ThinkingDisplay, with("a", "low", json!({"type": "adaptive", "display": "updates"}))),
+        ] {
+            let matches = |chosen: &BTreeSet<Parameter>| {
+                OwnedParts::of(&before, chosen).matches(&OwnedParts::of(&now, chosen))
+            };
+            assert!(!matches(&BTreeSet::from([parameter])), "{parameter:?}");
+            assert!(!matches(&Parameter::ALL.into()), "{parameter:?}");
+            let others = Parameter::ALL.into_iter().filter(|one| *one != parameter).collect();
+            assert!(matches(&others), "{parameter:?}");
         }
     }
 
     #[test]
     fn what_a_tool_of_the_agent_confirms_is_the_agents_and_its_failure_is_not() {
-        let own = |tool: &str, result: &str| OwnedParts::of(&called(tool, json!(result))).parts;
+        let own = |tool: &str, result: &str| of(&called(tool, json!(result))).parts;
         assert_eq!(own("Write", "File created"), own("Write", "The file was created"));
         assert_ne!(own("Bash", "one"), own("Bash", "two"));
         let reminding = |text: &str| own("Bash", &format!("<system-reminder>{text}</system-reminder>"));
@@ -397,6 +472,6 @@ mod tests {
         assert_ne!(own(ASKS, "no answer"), own(ASKS, "none"));
         let mut failed = called("Write", json!("no space"));
         failed["messages"][2]["content"][0]["is_error"] = json!(true);
-        assert_ne!(OwnedParts::of(&failed).parts, own("Write", "File created"));
+        assert_ne!(of(&failed).parts, own("Write", "File created"));
     }
 }

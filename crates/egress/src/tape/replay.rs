@@ -10,6 +10,7 @@ mod crossing;
 use super::agent_differences::AgentDifferences;
 use super::drift::{self, Drift, DriftKind};
 use super::normaliser::{Canonical, Normaliser, read_kept};
+use super::owned::Chosen;
 use super::replay_body::{self, Wanted};
 use super::suite::{Normalisers, SuiteChanges};
 use super::{Scrub, is_taped};
@@ -91,6 +92,8 @@ pub struct ReplaySetup {
     /// Redacts this run's secrets, as those of the recorded run were.
     pub scrub: Scrub,
     pub matching: Matching,
+    /// What of it the user's side chose.
+    pub chosen: Chosen,
     pub on_drift: OnDrift,
     pub pace: Pace,
     /// The live model, for [`OnDrift::Live`].
@@ -110,6 +113,8 @@ pub struct ReplayReport {
     pub agent: AgentDifferences,
     /// How many of these repeated an earlier request.
     pub repeated: u64,
+    /// How many of these came after one that was recorded later in the same conversation.
+    pub reordered: u64,
     /// What each normaliser of the suite changed.
     #[serde(skip)]
     pub suite: Vec<SuiteChanges>,
@@ -268,8 +273,12 @@ impl ReplayInner {
         };
         if let Some(at) = self.recorded(&state, conversation.as_ref(), canonical) {
             let fresh = state.given.insert(at);
+            let exchanges = &self.setup.exchanges;
+            let overtaken = |later: &usize| exchanges[*later].conversation == exchanges[at].conversation;
+            let reordered = fresh && state.given.range(at + 1..).any(overtaken);
             state.report.exact += 1;
             state.report.repeated += u64::from(!fresh);
+            state.report.reordered += u64::from(reordered);
             self.cross(&mut state.report, at, canonical);
             self.learn(&mut state, at, canonical);
             return Decision::Recorded(at);
@@ -388,7 +397,8 @@ impl ReplayInner {
         let compared = candidates.into_iter().filter_map(|at| {
             let body = self.setup.bodies.body(self.setup.exchanges[at].request.body).ok()?;
             let recorded = read_kept(&body);
-            let (distance, differences) = self.distance(&recorded, present);
+            let conversation = &self.setup.exchanges[at].conversation;
+            let (distance, differences) = self.distance((&recorded, conversation), present);
             Some(((distance, differences, at), recorded))
         });
         compared.min_by_key(|(rank, _)| *rank).map(|((_, _, at), found)| (at, found))
@@ -424,7 +434,10 @@ impl ReplayInner {
                 (&present.value, &present.readable),
                 &self.setup.normalisers.built_in,
             ),
-            Matching::UserSide => crossing::describe(recorded, present, &self.setup.normalisers.built_in),
+            Matching::UserSide => {
+                let conversation = &self.setup.exchanges[*at].conversation;
+                self.describe_crossed((recorded, conversation), present)
+            }
         };
         let nearest = Some(self.setup.exchanges[*at].seq);
         let covered_by = covered_by.into_iter().map(str::to_owned).collect();

@@ -1,6 +1,6 @@
 use super::*;
 use crate::gateway::{Broken, Observe, Observed};
-use crate::tape::{KeepExchanges, Recorder};
+use crate::tape::{KeepExchanges, Parameter, Recorder};
 use belljar_contract::ExchangeEnd;
 use http_body_util::{BodyExt, Full};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -113,12 +113,17 @@ fn replay(memory: &Memory, on_drift: OnDrift) -> Replay {
 }
 
 fn replay_by(memory: &Memory, matching: Matching, on_drift: OnDrift) -> Replay {
+    replay_chosen(memory, (matching, Chosen::default()), on_drift)
+}
+
+fn replay_chosen(memory: &Memory, (matching, chosen): (Matching, Chosen), on_drift: OnDrift) -> Replay {
     Replay::new(ReplaySetup {
         exchanges: memory.0.lock().unwrap().0.clone(),
         bodies: Arc::new(memory.clone()),
         normalisers: Normaliser::defaults().into(),
         scrub: nothing_secret(),
         matching,
+        chosen,
         on_drift,
         pace: Pace::Fast,
         live: None,
@@ -140,6 +145,7 @@ async fn responses_are_found_by_the_request_and_not_by_its_position() {
     assert_eq!(said(replay.answer(asked(None, &request(&["a"])))).await, (200, "to a".into()));
     let report = replay.report();
     assert!(report.is_faithful() && report.exact == 2 && report.repeated == 0, "{report:?}");
+    assert_eq!(report.reordered, 1, "the one that was overtaken");
 }
 
 #[tokio::test]
@@ -281,6 +287,7 @@ async fn secrets_are_redacted_in_requests_and_responses() {
         normalisers: Normaliser::defaults().into(),
         scrub: scrub("hush2"),
         matching: Matching::Whole,
+        chosen: Chosen::default(),
         on_drift: OnDrift::Fail,
         pace: Pace::Fast,
         live: None,
@@ -334,6 +341,7 @@ async fn another_version_matches_by_the_users_side_and_its_differences_are_liste
     assert!(report.is_faithful());
     assert_eq!((report.exact, report.crossed), (1, 1));
     assert_eq!(report.agent.lines().len(), 3, "{:?}", report.agent);
+    assert!(report.agent.fixed_prompt.is_some() && report.agent.fixed_prompt == report.agent.system_prompt);
     let strict = replay(&memory, OnDrift::Fail);
     assert_eq!(said(strict.answer(asked(None, &newer))).await.0, 400);
     newer["messages"][1]["content"][1]["text"] = json!("stop");
@@ -343,6 +351,38 @@ async fn another_version_matches_by_the_users_side_and_its_differences_are_liste
     let difference = &report.drifts[0].differences[0];
     assert_eq!(difference.pointer, "/messages/1/content/1/text");
     assert_eq!((difference.recorded.as_deref(), difference.present.as_deref()), (Some("go"), Some("stop")));
+}
+
+#[tokio::test]
+async fn a_parameter_that_the_users_side_chose_is_not_the_agents() {
+    let mut body = request(&["go"]);
+    body["model"] = json!("m");
+    let memory = record(
+        &[(None, body.clone(), 200, JSON, "fine"), (Some("a"), body.clone(), 200, JSON, "below")],
+        nothing_secret(),
+    )
+    .await;
+    body["model"] = json!("n");
+    let model = || BTreeSet::from([Parameter::Model]);
+    for (main, sub_agents, heard) in [
+        (BTreeSet::new(), BTreeSet::new(), [200, 200]),
+        (model(), BTreeSet::new(), [400, 400]),
+        (BTreeSet::new(), model(), [200, 400]),
+    ] {
+        let chosen = Chosen { main, sub_agents };
+        let crossing = replay_chosen(&memory, (Matching::UserSide, chosen), OnDrift::Fail);
+        let main = said(crossing.answer(asked(None, &body))).await.0;
+        let below = said(crossing.answer(asked(Some("a"), &body))).await.0;
+        assert_eq!([main, below], heard);
+        let report = crossing.report();
+        let drifted = heard.contains(&400);
+        assert_eq!(!report.drifts.is_empty(), drifted);
+        if drifted {
+            let difference = &report.drifts[0].differences[0];
+            let values = (difference.recorded.as_deref(), difference.present.as_deref());
+            assert_eq!((difference.pointer.as_str(), values), ("/model", (Some("m"), Some("n"))));
+        }
+    }
 }
 
 #[tokio::test]

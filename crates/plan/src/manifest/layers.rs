@@ -4,8 +4,10 @@
 use super::schema::{AgentSpec, FileSpec, McpSpec, PluginSpec, SkillSpec};
 use crate::syntax::parse_toml;
 use crate::text::{self, whole_file};
-use belljar_contract::decode::{Decode, FAULT_LIMIT, Faults, Kind, Named, Node, Place, plain};
-use belljar_contract::{AbsPath, AgentName, Diagnostic, Label, LibraryName, SourceFile, Sources};
+use belljar_contract::decode::{At, Decode, FAULT_LIMIT, Faults, Kind, Named, Node, Place, plain};
+use belljar_contract::{
+    AbsPath, AgentName, AgentRelease, Diagnostic, Label, LibraryName, SourceFile, Sources,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whose file it is.
@@ -69,6 +71,11 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// The versions of agents that are to be started, each with its place.
+    pub fn releases(&self) -> impl Iterator<Item = &At<AgentRelease>> {
+        self.agents.values().filter_map(|agent| agent.spec.agent.as_ref())
+    }
+
     /// Whose file a place is in.
     #[must_use]
     pub fn layer(&self, place: &Place) -> ManifestLayer {

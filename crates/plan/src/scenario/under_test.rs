@@ -14,7 +14,6 @@ use belljar_contract::{
     AbsPath, BackendKind, ConversationChoice, EnvName, HomeMode, ImageName, LibraryName, PathError,
     PermissionMode, SessionTuning, ThinkingLimit, TimeSpan, Usd,
 };
-use std::time::Duration;
 
 /// The name of the agent in the manifest.
 pub const AGENT_UNDER_TEST: &str = "under-test";
@@ -136,7 +135,8 @@ pub fn agent_under_test(
     out.line(format!("mounts = [{}]", mounts.join(", ")));
     let hosts = extra_allow.iter().map(ToString::to_string);
     out.line(format!("egress = {{ allow = {} }}", quote_list(hosts)));
-    let time = scenario.timeout.map(|time| format!("time = {}", quote(&whole_seconds(time))));
+    let time =
+        scenario.timeout.map(|time| format!("time = {}", quote(&TimeSpan::rounded_up(time).to_string())));
     let cost = cost.map(|cost| format!("cost_usd = {}", dollars(cost)));
     let limits: Vec<String> = time.into_iter().chain(cost).collect();
     if !limits.is_empty() {
@@ -227,10 +227,4 @@ fn server(out: &mut GuideText, server: &McpEntry) {
 /// As a manifest writes it.
 fn dollars(cost: Usd) -> String {
     format!("{}.{:06}", cost.micros() / 1_000_000, cost.micros() % 1_000_000)
-}
-
-/// The next whole second, which is what a limit counts in.
-fn whole_seconds(time: Duration) -> String {
-    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
-    TimeSpan::parse(&format!("{seconds}s")).map_or_else(|_| format!("{seconds}s"), |span| span.to_string())
 }

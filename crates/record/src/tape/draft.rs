@@ -3,7 +3,7 @@
 
 use super::error::TapeWriteError;
 use super::reader::Tape;
-use super::target::check_target;
+use super::target::{check_replaced, check_target};
 use super::{BODIES, EXCHANGES, HEAD, REQUESTS, TEXT};
 use crate::disk::remove_tree;
 use crate::line;
@@ -189,20 +189,32 @@ impl TapeDraft {
             .map_err(|cause| failed(&path, cause))?;
         Tape::open(&self.path).map_err(|failure| TapeWriteError::ReadBack(failure.fault))?;
         sync(self.path.as_path()).map_err(|cause| failed(&self.path, cause))?;
-        self.place().map_err(|cause| failed(&self.target, cause))?;
+        self.place()?;
         Ok(self.target.clone())
     }
 
-    fn place(&mut self) -> io::Result<()> {
+    fn place(&mut self) -> Result<(), TapeWriteError> {
         let (from, to) = (self.path.as_path(), self.target.as_path());
+        let failed = |cause| TapeWriteError::Write { path: self.target.clone(), cause };
+        let exchange = || renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE);
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
             Ok(()) => self.placed = true,
             // The old tape gets the draft's name and is removed with it.
-            Err(Errno::EXIST) => renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE)?,
-            Err(errno) => return Err(errno.into()),
+            Err(Errno::EXIST) => {
+                exchange().map_err(|errno| failed(errno.into()))?;
+                // Looked at once more: something may have come there since the tape was begun.
+                if let Err(found) = check_replaced(&self.path, &self.target) {
+                    // It is not removed unless it is back in its place.
+                    self.placed = true;
+                    exchange().map_err(|errno| failed(errno.into()))?;
+                    self.placed = false;
+                    return Err(found);
+                }
+            }
+            Err(errno) => return Err(failed(errno.into())),
         }
         match self.target.parent() {
-            Some(parent) => File::open(parent)?.sync_all(),
+            Some(parent) => File::open(parent).and_then(|parent| parent.sync_all()).map_err(failed),
             None => Ok(()),
         }
     }

@@ -3,7 +3,7 @@ use super::super::log::{ExchangeLog, TapeLimits};
 use super::*;
 use belljar_contract::{
     ConversationKey, ExchangeAnswer, ExchangeDelivery, ExchangeEnd, ExchangeRequest, TapeAgent, TapeScenario,
-    TapeUntracked,
+    TapeTrees, TapeUntracked,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,6 +25,7 @@ fn head(exchanges: u64) -> TapeHead {
             skills: BTreeMap::new(),
             plugins: BTreeMap::new(),
             untracked: TapeUntracked::LeftOut,
+            trees: TapeTrees::Directories,
             inputs: None,
             places: Vec::new(),
         },

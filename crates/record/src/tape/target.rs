@@ -2,10 +2,10 @@
 
 use super::error::TapeWriteError;
 use super::{BODIES, EXCHANGES, HEAD, HEAD_MAX, REQUESTS, TEXT};
+use crate::disk::read_bounded;
 use belljar_contract::AbsPath;
 use serde_json::Value;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 
 /// Refuses a path where a new tape would replace something that is no tape: a link, another directory, or a tape with files
 /// that are no parts of it.
@@ -13,20 +13,24 @@ use std::io::Read;
 /// # Errors
 /// What is in the way.
 pub fn check_target(target: &AbsPath) -> Result<(), TapeWriteError> {
-    let Ok(about) = fs::symlink_metadata(target) else { return Ok(()) };
-    let head = target.child(HEAD);
+    check_replaced(target, target)
+}
+
+/// The same for what was taken away from `target`.
+pub(super) fn check_replaced(at: &AbsPath, target: &AbsPath) -> Result<(), TapeWriteError> {
+    let Ok(about) = fs::symlink_metadata(at) else { return Ok(()) };
+    let head = at.child(HEAD);
     if !about.is_dir() || !fs::symlink_metadata(&head).is_ok_and(|head| head.is_file()) {
         return Err(TapeWriteError::InTheWay { path: target.clone() });
     }
-    let mut text = Vec::new();
-    let read = File::open(&head).and_then(|file| file.take(HEAD_MAX).read_to_end(&mut text));
-    let head: Value = read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    let text = read_bounded(head.as_path(), HEAD_MAX).ok().flatten().unwrap_or_default();
+    let head: Value = serde_json::from_slice(&text).unwrap_or_default();
     let is_part = |name: &str| {
         [HEAD, EXCHANGES, REQUESTS, TEXT].contains(&name)
             || name.strip_prefix(BODIES).is_some_and(|rest| rest.starts_with('/'))
             || head["parts"].get(name).is_some()
     };
-    match foreign(target, "", &is_part) {
+    match foreign(at, "", &is_part) {
         None => Ok(()),
         Some(name) => Err(TapeWriteError::Foreign { path: target.clone(), name }),
     }

@@ -5,7 +5,9 @@ use super::version::{AgentWish, VersionWish};
 use super::wrapper::{FoundProgram, WrapperError, program_on_path};
 use crate::environment::HostEnvironment;
 use crate::plan::agent_version::agent_version;
-use belljar_contract::{AgentRelease, AgentVersion, Harness, HarnessProfile, PublishedVersion, nearest};
+use belljar_contract::{
+    AgentRelease, AgentVersion, Harness, HarnessProfile, PublishedVersion, nearest, with_causes,
+};
 use belljar_session::Harnesses;
 use std::collections::BTreeSet;
 
@@ -147,6 +149,27 @@ pub fn missing_agents<'r>(
         }
     }
     Ok(all)
+}
+
+/// What keeps a version from being started, for `check`; `None` if belljar keeps it. An agent that is not known is a fault
+/// of its own.
+pub(crate) fn absence(environment: &HostEnvironment, release: &AgentRelease) -> Option<Absence> {
+    let error = match kept_agent(environment, release) {
+        Ok(_) | Err(ChooseError::Unknown { .. }) => return None,
+        Err(error) => error,
+    };
+    let hints = error.hints();
+    let help = hints.iter().map(|hint| match hint.starts_with("belljar ") {
+        true => format!("`{hint}`, or `--install` with the run"),
+        false => hint.clone(),
+    });
+    Some(Absence { message: with_causes(&error), help: help.collect::<Vec<_>>().join("; ") })
+}
+
+/// Why a version cannot be started, and the remedy.
+pub(crate) struct Absence {
+    pub message: String,
+    pub help: String,
 }
 
 /// The program on the search path, with the version that it reports. One of the project is not asked.

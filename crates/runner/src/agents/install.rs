@@ -3,7 +3,7 @@
 use super::integrity::{Integrity, Measuring};
 use super::metadata::{AvailableVersion, Missing, Packument, Platform, Release};
 use super::settings::{Settings, SettingsError, default_registry};
-use super::store::{AgentStore, AgentStoreError, InstalledAgent, NewAgent};
+use super::store::{AgentDescription, AgentStore, AgentStoreError, FORMAT, InstalledAgent};
 use super::unpack::{ArchiveError, UnpackLimits, take_program};
 use super::version::VersionWish;
 use crate::environment::HostEnvironment;
@@ -255,7 +255,8 @@ fn make(
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     store.insert(
         &made,
-        NewAgent {
+        &AgentDescription {
+            format: FORMAT,
             name: profile.name.clone(),
             version: part.version.clone(),
             package: part.name.clone(),

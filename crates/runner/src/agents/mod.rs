@@ -20,7 +20,7 @@ mod unpack;
 mod version;
 mod wrapper;
 
-pub(crate) use choose::kept_agent;
+pub(crate) use choose::{Absence, absence, kept_agent};
 pub use choose::{
     ChooseError, MissingAgent, agent_on_path, exact_version, installed_agent, known_agent, missing_agents,
 };

@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use belljar_contract::Secret;
 use belljar_egress::fetch::{FetchTimes, FetchUrl, Fetcher, ProxyExceptions, UrlError, UserProxy};
 use belljar_egress::tls::{ExtraRoots, NotPem, TlsClient, TlsClientError};
-use belljar_sys::regular::open_regular;
+use belljar_sys::regular::read_regular;
 use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zeroize::Zeroizing;
@@ -85,7 +85,7 @@ impl<'e> Settings<'e> {
     }
 
     fn add(&mut self, path: &Path) -> Result<(), SettingsError> {
-        match read_bounded(path) {
+        match read_regular(path, FILE_MAX) {
             Ok(text) => self.layers.push(Npmrc::parse(&String::from_utf8_lossy(&text))),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
             Err(cause) => return Err(SettingsError::Read { path: path.to_owned(), cause }),
@@ -162,8 +162,8 @@ impl<'e> Settings<'e> {
         let mut roots = ExtraRoots::default();
         let node = self.variable("NODE_EXTRA_CA_CERTS").map(PathBuf::from).filter(|path| path.is_absolute());
         for path in self.path_of("cafile")?.into_iter().chain(node) {
-            let text =
-                read_bounded(&path).map_err(|cause| SettingsError::Read { path: path.clone(), cause })?;
+            let text = read_regular(&path, FILE_MAX)
+                .map_err(|cause| SettingsError::Read { path: path.clone(), cause })?;
             let more = ExtraRoots::from_pem(&text).map_err(|cause| SettingsError::Pem { path, cause })?;
             roots.0.extend(more.0);
         }
@@ -226,13 +226,4 @@ fn variables(environment: &HostEnvironment) -> Npmrc {
         out.insert(key, value.to_owned());
     }
     out
-}
-
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    open_regular(path)?.take(FILE_MAX + 1).read_to_end(&mut out)?;
-    if out.len() as u64 > FILE_MAX {
-        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
-    }
-    Ok(out)
 }

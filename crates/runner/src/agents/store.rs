@@ -11,15 +11,16 @@ use crate::store::locks::{self, Lock};
 use crate::store::runtime::make_private;
 use belljar_contract::{AbsPath, Digest, PublishedVersion};
 use belljar_record::remove_tree;
+use belljar_sys::regular::read_regular;
 use rustix::fs::{RenameFlags, renameat_with};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// The version of the format of [`Description`].
-const FORMAT: u32 = 1;
+/// The version of the format of [`AgentDescription`].
+pub(super) const FORMAT: u32 = 1;
 const DESCRIPTION: &str = "agent.json";
 const DESCRIPTION_MAX: u64 = 64 << 10;
 /// Its time is that of the last use, or [`NEVER`].
@@ -32,7 +33,8 @@ pub(crate) const UNFINISHED_PREFIX: &str = ".unfinished-";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentDescription {
-    format: u32,
+    /// [`FORMAT`].
+    pub(super) format: u32,
     pub name: String,
     pub version: PublishedVersion,
     /// The package of the platform that the program comes from.
@@ -44,18 +46,6 @@ pub struct AgentDescription {
     /// The digest of the program.
     pub program: Digest,
     /// The size of the program.
-    pub bytes: u64,
-}
-
-/// The facts about a version that is put into the store.
-#[derive(Debug)]
-pub(super) struct NewAgent {
-    pub name: String,
-    pub version: PublishedVersion,
-    pub package: String,
-    pub integrity: Integrity,
-    pub installed_at_ms: u64,
-    pub program: Digest,
     pub bytes: u64,
 }
 
@@ -111,7 +101,7 @@ impl AgentStore {
         version: &PublishedVersion,
     ) -> Result<Option<InstalledAgent>, AgentStoreError> {
         let directory = self.at(name, version);
-        let text = match read_bounded(&directory.child(DESCRIPTION)) {
+        let text = match read_regular(directory.child(DESCRIPTION).as_path(), DESCRIPTION_MAX) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.as_path().exists() => {
                 return Ok(None);
@@ -186,14 +176,10 @@ impl AgentStore {
     }
 
     /// Puts a version into the store: `made` contains its program, complete and on the disk.
-    pub(super) fn insert(&self, made: &Path, new: NewAgent) -> Result<(), AgentStoreError> {
-        let NewAgent { name, version, package, integrity, installed_at_ms, program, bytes } = new;
-        let to = self.at(&name, &version);
-        let format = FORMAT;
-        let description =
-            AgentDescription { format, name, version, package, integrity, installed_at_ms, program, bytes };
+    pub(super) fn insert(&self, made: &Path, new: &AgentDescription) -> Result<(), AgentStoreError> {
+        let to = self.at(&new.name, &new.version);
         let inserted = || {
-            let text = serde_json::to_vec_pretty(&description)?;
+            let text = serde_json::to_vec_pretty(new)?;
             let file = made.join(DESCRIPTION);
             fs::write(&file, text)?;
             File::open(&file)?.sync_all()?;
@@ -314,12 +300,6 @@ impl Drop for InstallLock {
 /// Where the agents of a user are.
 pub(crate) fn agents_directory(data: &AbsPath) -> AbsPath {
     data.child("agents")
-}
-
-fn read_bounded(path: &AbsPath) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    File::open(path)?.take(DESCRIPTION_MAX).read_to_end(&mut out)?;
-    Ok(out)
 }
 
 fn read_description(text: &[u8]) -> Result<AgentDescription, String> {

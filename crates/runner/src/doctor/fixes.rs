@@ -104,7 +104,7 @@ fn credential_hints(error: &ModelCredentialError, environment: &HostEnvironment)
     let mut out = vec![format!("`{own}` is read at every start, and `--dotenv FILE` reads another file")];
     if let Some(unread) = environment.unread_dotenv() {
         out.push(format!(
-            "`{}` is not read: the agent may get it, or it belongs to what is tested",
+            "`{}` is not used: the agent may get it, or it belongs to what is tested",
             environment.shown(&unread)
         ));
     }

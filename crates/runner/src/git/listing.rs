@@ -105,12 +105,13 @@ impl<'a> Listing<'a> {
 
     fn read_index(&mut self, bytes: &[u8], hash: HashLength) -> Result<(), IndexError> {
         let Self { prefix, tracked, skipped, too_many, .. } = self;
-        index::read(bytes, hash, |IndexEntry { path, skip_worktree, gitlink, .. }| {
+        index::read(bytes, hash, |IndexEntry { path, skip_worktree, intent_to_add, gitlink, .. }| {
             let is_ignore_file = path == IGNORE_FILE.as_bytes() || path.ends_with(b"/.gitignore");
             if skip_worktree && is_ignore_file {
                 skipped.insert(path.to_vec());
             }
-            if is_below(prefix, path) {
+            // A commit would not hold it: others get no such file.
+            if is_below(prefix, path) && !intent_to_add {
                 tracked.insert(path.to_vec(), gitlink);
             }
             *too_many = tracked.len() > MOST_FILES || skipped.len() > MOST_FILES;

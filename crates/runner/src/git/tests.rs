@@ -578,6 +578,18 @@ fn only_tracked_files_are_shared_unless_others_are_included() {
     let files = paths(&["SKILL.md", "sub/forgotten", "sub/tracked"]);
     let all = Shared::Files { files, left_out: Vec::new() };
     assert_eq!(ground.shared("work/skill").unwrap(), all);
+    // Only its name is in the index: a commit would not have it.
+    ground.write("work/skill/sub/intended", "x");
+    ground.git("work", &["add", "-N", "skill/sub/intended"]);
+    let Shared::Files { files, left_out } = ground.shared_with("work/skill", Untracked::LeftOut).unwrap()
+    else {
+        panic!("it is tracked")
+    };
+    assert_eq!(
+        (files, left_out),
+        (paths(&["SKILL.md", "sub/tracked"]), paths(&["sub/forgotten", "sub/intended"]))
+    );
+    assert!(ground.compared("work/skill").contains("sub/intended"), "it is about to be added");
     // One that was never added, and one that is not git's business.
     let refused = ground.shared_with("work/new", Untracked::LeftOut).unwrap_err();
     assert!(refused.to_string().contains("--include-untracked"), "{refused}");

@@ -27,7 +27,8 @@ use belljar_egress::log::LOG_LIMIT;
 use belljar_egress::model_log::ModelLog;
 use belljar_egress::tape::Recorder;
 use belljar_record::{Redact, redacted_event};
-use belljar_sandbox::{Beginning, LaunchRequest, Running};
+use belljar_sandbox::{Beginning, LaunchError, LaunchRequest, Running};
+use belljar_sys::signal::Signals;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 
@@ -146,11 +147,7 @@ fn carry_out(
     let mut running = match belljar_sandbox::launch(request) {
         Ok(running) => running,
         // A terminal sends the signal to the program that builds the sandbox as well, which then fails.
-        Err(error) => {
-            let Some(signal) = stop_requested(&signals)? else { return Err(error.into()) };
-            events.emit(&Event::Interrupted { signal });
-            return Ok(CommandOutcome::Ended(Ending::Stopped(signal)));
-        }
+        Err(error) => return interrupted_or(error, &signals, &mut events),
     };
     if let Some(controller) = running.take_controller() {
         console.attach(controller)?;
@@ -175,7 +172,12 @@ fn carry_out(
         events.emit(&Event::Interrupted { signal });
         return Ok(CommandOutcome::Ended(Ending::Stopped(signal)));
     }
-    match running.start()? {
+    let beginning = match running.start() {
+        Ok(beginning) => beginning,
+        // The signal came while the guest was waited for.
+        Err(error) => return interrupted_or(error, &signals, &mut events),
+    };
+    match beginning {
         Beginning::Started => events.emit(&Event::CommandStarted { argv0: launch.guest.program.clone() }),
         Beginning::Failed { what, errno } => {
             let missing = errno == rustix::io::Errno::NOENT.raw_os_error();
@@ -235,6 +237,17 @@ fn carry_out(
         keep_model_requests(&seen.egress, journal);
     }
     Ok(CommandOutcome::Ended(interrupted.map_or(ending, Ending::Stopped)))
+}
+
+/// A launch that fails after a signal asked for its end was interrupted.
+fn interrupted_or(
+    error: LaunchError,
+    signals: &Signals,
+    events: &mut Events<'_>,
+) -> Result<CommandOutcome, RunError> {
+    let Some(signal) = stop_requested(signals)? else { return Err(error.into()) };
+    events.emit(&Event::Interrupted { signal });
+    Ok(CommandOutcome::Ended(Ending::Stopped(signal)))
 }
 
 /// The files that the egress services write to.

@@ -65,6 +65,8 @@ pub struct ScenarioUsed {
     /// `None` for a skill that is tried without a scenario.
     pub file: Option<AbsPath>,
     pub text: Vec<u8>,
+    /// The session that the command line described, with absolute paths; `None` where the scenario names its own.
+    pub session: Option<Vec<u8>>,
     /// Digests of the skills' directories, by name.
     pub skills: BTreeMap<String, Digest>,
     /// Digests of the plugins' directories, by name.

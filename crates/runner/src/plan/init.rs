@@ -10,6 +10,7 @@ use belljar_plan::{
     ManifestError, starting_manifest,
 };
 use belljar_session::Harnesses;
+use belljar_sys::regular::open_regular;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -175,11 +176,11 @@ fn is_inside(path: &Path, within: Option<&AbsPath>) -> bool {
 }
 
 fn small_text(path: &Path, within: Option<&AbsPath>) -> Option<String> {
-    if !is_inside(path, within) || !path.metadata().ok()?.is_file() {
+    if !is_inside(path, within) {
         return None;
     }
     let mut text = String::new();
-    fs::File::open(path).ok()?.take(1 << 20).read_to_string(&mut text).ok()?;
+    open_regular(path).ok()?.take(1 << 20).read_to_string(&mut text).ok()?;
     Some(text)
 }
 

@@ -3,6 +3,7 @@
 use crate::plan::planned::PlanningError;
 use belljar_contract::AbsPath;
 use belljar_plan::{LayerText, ManifestLayer, ProjectFacts, SIZE_LIMIT};
+use belljar_sys::regular::open_regular;
 use std::fs;
 use std::io::Read;
 
@@ -61,8 +62,8 @@ fn stays(path: &AbsPath, root: Option<&AbsPath>) -> Result<(), PlanningError> {
 /// The bytes of a file, cut just above the maximum size; `None` if there is no such file.
 pub(crate) fn read_bounded(path: &AbsPath) -> Result<Option<Vec<u8>>, PlanningError> {
     let failed = |cause| PlanningError::Read { path: path.clone(), cause };
-    let found = match fs::metadata(path) {
-        Ok(found) => found,
+    let file = match open_regular(path.as_path()) {
+        Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             // A dangling link is a mistake; it does not mean that there is no manifest.
             return match fs::symlink_metadata(path) {
@@ -76,11 +77,8 @@ pub(crate) fn read_bounded(path: &AbsPath) -> Result<Option<Vec<u8>>, PlanningEr
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    if !found.is_file() {
-        return Err(failed(std::io::Error::other("it is not a regular file")));
-    }
     let mut bytes = Vec::new();
     let limit = SIZE_LIMIT as u64 + 1;
-    fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)).map_err(failed)?;
+    file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
     Ok(Some(bytes))
 }

@@ -1,6 +1,6 @@
 //! Makes the plan of an agent for a directory.
 
-use crate::agents::{AgentProgram, ChooseError, kept_agent, program_on_path};
+use crate::agents::{Absence, AgentProgram, ChooseError, absence, kept_agent, program_on_path};
 use crate::egress::{first_place, upstream_shown};
 use crate::environment::HostEnvironment;
 use crate::plan::arguments::HarnessFlags;
@@ -9,9 +9,10 @@ use crate::plan::planned::{Checked, Planned, PlanningError};
 use crate::plan::secret_values::entering;
 use crate::plan::shared_values::{self, SharedFile};
 use crate::plan::{agreed_files, facts, manifests, project};
+use belljar_contract::decode::At;
 use belljar_contract::{
-    AbsPath, AgentChoice, AgentName, AgentRelease, AgentSource, AgentUsed, AgentVersions, Harness,
-    HarnessProfile, ImageName, NamedBy, Plan, Purpose, SandboxChoice,
+    AbsPath, AgentChoice, AgentName, AgentRelease, AgentSource, AgentUsed, AgentVersions, Diagnostic,
+    Harness, HarnessProfile, ImageName, NamedBy, Plan, Purpose, SandboxChoice,
 };
 use belljar_plan::{
     BUILT_IN_AGENT, ByHand, Compiler, ContentFact, HostFacts, LayerText, Manifest, ManifestError,
@@ -328,6 +329,10 @@ impl Planner {
         }
         let (sources, diagnostics) = compiler.finish();
         found.extend(diagnostics);
+        found.extend(manifest.releases().filter_map(|At { value, place }| {
+            let Absence { message, help } = absence(&self.environment, value)?;
+            Some(Diagnostic::error("not-installed", message, place.label("")).warning().help(help))
+        }));
         // Sorted by position in the files, because several checks report in their own order.
         found.sort_by_key(|finding| finding.label.as_ref().map(|label| (label.file, label.span.start)));
         Ok(Checked {

@@ -111,6 +111,7 @@ impl Journal {
         let writer = RunStore::new(&environment.state).create(&head, Arc::clone(&redact))?;
         if let Some(scenario) = &subject.scenario {
             writer.keep_scenario(&scenario.text)?;
+            scenario.session.as_ref().map(|text| writer.keep_session(text)).transpose()?;
         }
         Ok(Self {
             writer,
@@ -398,6 +399,7 @@ mod tests {
                 name: name.to_owned(),
                 file: None,
                 text: Vec::new(),
+                session: None,
                 skills: BTreeMap::new(),
                 plugins: BTreeMap::new(),
             }),

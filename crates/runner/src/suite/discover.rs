@@ -4,6 +4,7 @@ use super::check::{CheckedKind, kind_of_yaml};
 use crate::environment::HostEnvironment;
 use belljar_contract::AbsPath;
 use belljar_plan::DocumentText;
+use belljar_sys::regular::open_regular;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
@@ -128,7 +129,7 @@ impl Discovered {
             if ending == "yaml" || ending == "yml" {
                 self.file(path);
             } else if ending.eq_ignore_ascii_case("yaml") || ending.eq_ignore_ascii_case("yml") {
-                self.skip(&path, "is no scenario: those end in `.yaml` or `.yml`".to_owned());
+                self.skip(&path, "is not a scenario: those end in `.yaml` or `.yml`".to_owned());
             }
         }
     }
@@ -164,11 +165,11 @@ fn kind_of(path: &AbsPath) -> Result<CheckedKind, String> {
         return Err(format!("has more than {} MiB, the most for a scenario", LONGEST >> 20));
     }
     let mut bytes = Vec::new();
-    let read = fs::File::open(path).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
+    let read = open_regular(path.as_path()).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
     read.map_err(|error| format!("cannot be read: {error}"))?;
     let text = DocumentText { name: String::new(), bytes };
     kind_of_yaml(&text)
-        .map_err(|why| format!("is no scenario, session, answer policy or list of servers: {why}"))
+        .map_err(|why| format!("is not a scenario, session, answer policy or list of servers: {why}"))
 }
 
 /// The script beside a scenario.

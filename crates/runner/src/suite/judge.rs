@@ -58,10 +58,11 @@ impl Judge {
         for group in groups(&self.claims) {
             let Some(first) = group.first() else { continue };
             let model = first.model.as_deref().unwrap_or(JUDGE_MODEL);
-            let evidence = document(&material(first.scope));
+            let material = material(first.scope);
+            let (evidence, shown) = (document(&material), Shown::of(&material));
             let votes: Vec<Vec<ClaimVote>> = (1..=first.votes)
                 .map(|vote| {
-                    asking.reading(&JudgeReading { model, claims: &group, evidence: &evidence, vote })
+                    asking.reading(&JudgeReading { model, claims: &group, evidence: &evidence, shown, vote })
                 })
                 .collect();
             answers.extend(group.iter().enumerate().map(|(at, claim)| ClaimAnswer {
@@ -92,10 +93,30 @@ fn groups(claims: &[Claim]) -> Vec<Vec<&Claim>> {
 }
 
 fn document(material: &Material) -> String {
-    let Material { final_message, transcript, files } = material;
+    let Material { final_message, transcript, files, left_out } = material;
     let file = |(path, text): &(String, String)| json!({"path": path, "text": text});
     let files: Vec<Value> = files.iter().map(file).collect();
-    json!({"final_message": final_message, "transcript": transcript, "files_written": files}).to_string()
+    let mut document =
+        json!({"final_message": final_message, "transcript": transcript, "files_written": files});
+    // Evidence that is whole has the form that it has on tapes of every version.
+    if !left_out.is_empty() {
+        document["left_out"] = json!(left_out);
+    }
+    document.to_string()
+}
+
+/// Whether the judge is shown all of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Whole,
+    /// A limit left something out.
+    Part,
+}
+
+impl Shown {
+    const fn of(material: &Material) -> Self {
+        if material.left_out.is_empty() { Self::Whole } else { Self::Part }
+    }
 }
 
 /// One reading of the evidence.
@@ -103,6 +124,7 @@ struct JudgeReading<'a> {
     model: &'a str,
     claims: &'a [&'a Claim],
     evidence: &'a str,
+    shown: Shown,
     vote: u8,
 }
 
@@ -112,8 +134,14 @@ impl JudgeReading<'_> {
         let claims: Vec<Value> = self.claims.iter().enumerate().map(claim).collect();
         let of = self.claims.first().map_or(1, |claim| claim.votes);
         // The number makes each reading a request of its own, which a tape can tell apart.
+        let part = match self.shown {
+            Shown::Whole => "",
+            Shown::Part => {
+                "Parts of the evidence are left out, which `left_out` names: `holds` is null where they could decide. "
+            }
+        };
         let end = format!(
-            "This is reading {} of {of}. Judge the claims and reply with the JSON object alone.",
+            "This is reading {} of {of}. {part}Judge the claims and reply with the JSON object alone.",
             self.vote
         );
         let text = |text: String| json!({"type": "text", "text": text});

@@ -14,6 +14,10 @@ fn material(final_message: &str) -> Material {
 
 /// Plays a script as the judge, and gives what came of it with the requests that arrived.
 fn judged(judge: &Judge, turns: &[Value], said: &str) -> (Judged, Vec<Value>) {
+    judged_by(judge, turns, &material(said))
+}
+
+fn judged_by(judge: &Judge, turns: &[Value], material: &Material) -> (Judged, Vec<Value>) {
     let turns: Vec<Value> = turns
         .iter()
         .map(|turn| {
@@ -27,7 +31,7 @@ fn judged(judge: &Judge, turns: &[Value], said: &str) -> (Judged, Vec<Value>) {
     let (line, calls) = ModelLine::new();
     let answer = playing.answer();
     let serving = std::thread::spawn(move || serve(calls, answer));
-    let judged = judge.ask(&line, |_| material(said));
+    let judged = judge.ask(&line, |_| material.clone());
     drop(line);
     serving.join().unwrap();
     let requests = playing.transcript().requests;
@@ -95,6 +99,24 @@ fn an_instruction_in_the_evidence_stays_inside_its_string() {
         blocks.last().unwrap()["text"].as_str().unwrap().contains("Judge the claims"),
         "the task comes last"
     );
+}
+
+#[test]
+fn a_judge_is_told_what_was_left_out() {
+    let judge = Judge::of(vec![claim("It greets.", 1)]).unwrap();
+    let sent = |left_out: &[&str]| {
+        let left_out = left_out.iter().map(|text| (*text).to_owned()).collect();
+        let material = Material { left_out, ..material("Hello") };
+        let (_, requests) = judged_by(&judge, &[holds("Hello")], &material);
+        let text = |at: usize| requests[0]["messages"][0]["content"][at]["text"].as_str().unwrap().to_owned();
+        assert!(is_reading(&requests[0]));
+        (text(1), text(2))
+    };
+    let (whole, end) = sent(&[]);
+    assert!(!whole.contains("left_out") && !end.contains("left out"), "as on tapes: {whole} {end}");
+    let (part, end) = sent(&["the file `a`"]);
+    assert!(part.contains(r#""left_out":["the file `a`"]"#), "{part}");
+    assert!(end.contains("`holds` is null where they could decide"), "{end}");
 }
 
 #[test]

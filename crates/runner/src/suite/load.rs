@@ -3,14 +3,14 @@
 
 use super::plugins::{marketplace_plugins, plugin_name, push_once, skills};
 use super::requests::{HostsFrom, TrialUse};
-use super::scope::{self, Permit, Reading, Scope};
+use super::scope::{self, FilesRead, Permit, Reading, Scope};
 use crate::agents::known_agent;
 use crate::environment::HostEnvironment;
 use crate::git::Untracked;
 use crate::plan::planned::PlanningError;
 use belljar_contract::{
-    AbsPath, AgentChoice, AgentRelease, Diagnostic, Harness, HarnessProfile, LibraryName, PathUse,
-    SandboxChoice, Sources, Usd, Wishes,
+    AbsPath, AgentChoice, AgentRelease, Diagnostic, Digest, Harness, HarnessProfile, LibraryName, PathUse,
+    SandboxChoice, Sources, TimeSpan, Usd, Wishes,
 };
 use belljar_plan::{
     DocumentError, DocumentText, McpEntry, PathText, Scenario, ScenarioFile, Session, SessionFile,
@@ -88,18 +88,24 @@ pub struct Trial {
     pub file: Option<AbsPath>,
     /// The text of the scenario. One is made for a skill that is tried without a scenario.
     pub text: Vec<u8>,
+    /// The session that the command line describes, with absolute paths, for a skill that is tried without a scenario.
+    pub described: Option<Vec<u8>>,
     /// Warnings about the files.
     pub warnings: Vec<(Sources, Diagnostic)>,
     /// The paths that the session names, resolved.
     pub found: NamedFiles,
     /// The limit on the model's cost, which only the command line can set.
     pub cost: Option<Usd>,
+    /// The time limit of the command line, in the place of the scenario's. The agent is not told it.
+    pub time: Option<TimeSpan>,
     /// Whether files of skills and plugins that git does not track are staged, which only the command line can set.
     pub untracked: Untracked,
     /// The files that belong to the suite.
     pub scope: Scope,
     /// Every file and directory that the files name, as they name it.
     pub named: Vec<(PathUse, AbsPath)>,
+    /// The digests of the files beside the scenario that were read for it, as they were then.
+    pub parsed: Vec<(PathUse, Digest)>,
     /// Where the list of reachable hosts comes from.
     pub hosts_from: HostsFrom,
 }
@@ -151,8 +157,9 @@ pub fn load_scenario(
     };
     let (found, named) = find(environment, &session, (&beside, &reading))?;
     trial.named.extend(named);
-    trial.named.extend(reading.permitted());
-    let trial = Trial { session, found, ..trial };
+    let FilesRead { permitted, parsed } = reading.end();
+    trial.named.extend(permitted);
+    let trial = Trial { session, found, parsed, ..trial };
     trial.has_its_skills()?;
     trial.bounded()
 }
@@ -239,12 +246,15 @@ pub(crate) fn scenario_alone(text: DocumentText, scope: Scope) -> Result<Trial, 
         rules,
         file: None,
         text: bytes,
+        described: None,
         warnings: reported,
         found,
         cost: None,
+        time: None,
         untracked: Untracked::LeftOut,
         scope,
         named: Vec::new(),
+        parsed: Vec::new(),
         hosts_from: HostsFrom::Session,
     })
 }

@@ -45,11 +45,12 @@ use crate::session::conversation::{ConversationRequest, ConversationTimes, Decid
 use crate::store::names::fresh_run_id;
 use crate::tape::{RecordedAnswers, TapeFacts, plugin_digests, skill_digests};
 use belljar_contract::{
-    AbsPath, AgentVersion, ConversationChoice, HomeMode, OsText, Plan, RunVerb, SessionTuning, Workload,
+    AbsPath, AgentVersion, ConversationChoice, HomeMode, OsText, Plan, RunVerb, SCENARIO_TIME, SessionTuning,
+    TapeTrees, TimeSpan, Workload,
 };
 use belljar_egress::proxy::{EgressMode, Reach};
 pub use belljar_plan::Fidelity;
-use belljar_plan::{Staged, agent_under_test, tuning};
+use belljar_plan::{Scenario, Staged, agent_under_test, tuning};
 use belljar_session::{Harnesses, MachineConfig};
 pub use belljar_verdict::unvouched;
 use chain::ScenarioAnswers;
@@ -91,6 +92,7 @@ pub use scope::{Permit, Scope};
 pub use script::{load_script, script_model};
 pub(crate) use stage::staging;
 pub use stage::{DirectoryAccess, OUTPUTS, PROJECTS, Stage, StageError, UPLOADS};
+use std::time::Duration;
 pub use subject::{Subject, load_subject};
 use trial::EndedRun;
 pub use trial::{
@@ -104,11 +106,15 @@ impl Trial {
     /// If something that it needs is missing.
     pub fn planned(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
         let environment = &self.environment(request.environment)?;
-        self.planned_in(&Planning { environment, ..*request })
+        self.planned_in(&Planning { environment, ..*request }, self.scenario.timeout)
     }
 
-    /// The same with the environment of the trial.
-    fn planned_in(&self, request: &Planning<'_>) -> Result<(Stage, Planned), TrialError> {
+    /// The same with the environment of the trial, and the time limit that the agent is told.
+    fn planned_in(
+        &self,
+        request: &Planning<'_>,
+        told: Option<Duration>,
+    ) -> Result<(Stage, Planned), TrialError> {
         let Planning { environment, sandbox, agent, conversation, consent } = *request;
         // Resolved again: a link may lead elsewhere than when the user agreed.
         let wishes = self.wishes(sandbox, consent.used_for);
@@ -184,7 +190,8 @@ impl Trial {
             variables: Harnesses::built_in().usual().tune(&self.tuning()).variables,
         };
         stage.left_out = left_out;
-        let text = agent_under_test(&self.scenario, &self.session, &staged)?;
+        let scenario = Scenario { timeout: told, ..self.scenario.clone() };
+        let text = agent_under_test(&scenario, &self.session, &staged)?;
         let holds = if backend.isolates() { StageHolds::Copies } else { StageHolds::Everything };
         let (path, workspace) = (stage.path().clone(), stage.workspace().clone());
         let planned =
@@ -221,13 +228,18 @@ impl Trial {
             consent,
         };
         unsealed::check(self.backend(&sandbox)?, &model, &taping)?;
-        let (stage, mut planned) = self.planned_in(&planning)?;
+        // A recording is replayed with the words that the agent got then.
+        let told = match &model {
+            Model::Replay(replay) => replay.time_told().unwrap_or(self.scenario.timeout),
+            Model::Absent | Model::Live | Model::Script(_) => self.scenario.timeout,
+        };
+        let (stage, mut planned) = self.planned_in(&planning, told)?;
         let _held = planned.hold_agent(environment)?;
         let version = planned.agent_version(environment);
         planned.agent.version = version.map(|version| version.to_string()).or(planned.agent.version);
         let plan = &planned.compiled.plan;
         if let Model::Replay(replay) = &mut model {
-            replay.for_agent(version);
+            replay.for_agent(version, self);
         }
         let notice = match planned.program_found() {
             Some(path) => worth_knowing(&path.to_string(), version, &planned.versions),
@@ -269,8 +281,7 @@ impl Trial {
             name,
             model,
             mode: EgressMode::Enforce,
-            // The scenario has it, with the one of the command line.
-            time: None,
+            time: self.time_limit(told),
             // The user was asked about the backend with the suite.
             open: &mut |_| {},
             ask: &mut ask,
@@ -314,14 +325,21 @@ impl Trial {
         Ok(tried)
     }
 
+    /// The time limit, where it is not the one of the plan, which says what the agent is told.
+    fn time_limit(&self, told: Option<Duration>) -> Option<TimeSpan> {
+        let own = || self.scenario.timeout.map_or(SCENARIO_TIME, TimeSpan::rounded_up);
+        self.time.or_else(|| (told != self.scenario.timeout).then(own))
+    }
+
     /// What the record says about the scenario and what it tests.
     fn used(&self, plan: &Plan) -> ScenarioUsed {
         ScenarioUsed {
             name: self.scenario.name.clone(),
             file: self.file.clone(),
             text: self.text.clone(),
-            skills: skill_digests(plan),
-            plugins: plugin_digests(plan),
+            session: self.described.clone(),
+            skills: skill_digests(plan, TapeTrees::Directories),
+            plugins: plugin_digests(plan, TapeTrees::Directories),
         }
     }
 

@@ -5,7 +5,7 @@ use super::{StageError, TrialError, Tried};
 use crate::launch::RunError;
 use crate::store::kept_run::agent_used;
 use crate::store::summary::{decisions, final_message, not_isolated, observed, tools};
-use belljar_contract::{Conclusion, Event, ExitCode, JudgeUsage, OpenNeed, ScenarioResult};
+use belljar_contract::{Conclusion, Event, ExitCode, JudgeUsage, Observation, OpenNeed, ScenarioResult};
 use belljar_report::decisive_moment;
 
 impl Tried {
@@ -42,6 +42,7 @@ impl Tried {
             final_message: final_message(&seen),
             tools: tools(&seen),
             decisions: decisions(&seen),
+            would_answer: would_answer(&seen),
             moment: if conclusion == Conclusion::Passed { Vec::new() } else { decisive_moment(events) },
             duration_ms: result.map(|result| result.duration_ms),
             metrics: result.map(|result| result.metrics.clone()),
@@ -60,6 +61,15 @@ impl Tried {
             diagnostics: Vec::new(),
         }
     }
+}
+
+/// Rules that would have answered what was left open.
+fn would_answer(seen: &[&Observation]) -> Vec<String> {
+    let rules = seen.iter().filter_map(|what| {
+        let Observation::Unanswered { paste, request: _, notes: _ } = what else { return None };
+        paste.clone()
+    });
+    rules.collect()
 }
 
 impl TrialError {

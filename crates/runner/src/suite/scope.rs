@@ -3,7 +3,7 @@
 use super::load::LoadError;
 use super::requests::Consent;
 use crate::environment::HostEnvironment;
-use belljar_contract::{AbsPath, Harness, PathUse, Wish, Wishes};
+use belljar_contract::{AbsPath, Digest, Harness, PathUse, Wish, Wishes};
 use belljar_plan::{DocumentError, DocumentText, Ground, SUITE_MARKS, SuiteRoot, suite_root};
 use belljar_record::tape::SUFFIX;
 use belljar_session::Harnesses;
@@ -89,16 +89,23 @@ pub(super) struct Reading<'a> {
     pub(super) scope: &'a Scope,
     permit: Permit<'a>,
     beyond: RefCell<Vec<(PathUse, AbsPath)>>,
+    parsed: RefCell<Vec<(PathUse, Digest)>>,
+}
+
+pub(super) struct FilesRead {
+    /// The permitted files outside the suite.
+    pub(super) permitted: Vec<(PathUse, AbsPath)>,
+    /// The digests of all files that were parsed.
+    pub(super) parsed: Vec<(PathUse, Digest)>,
 }
 
 impl<'a> Reading<'a> {
     pub(super) fn new(environment: &'a HostEnvironment, scope: &'a Scope, permit: Permit<'a>) -> Self {
-        Self { environment, scope, permit, beyond: RefCell::default() }
+        Self { environment, scope, permit, beyond: RefCell::default(), parsed: RefCell::default() }
     }
 
-    /// The permitted files outside the suite.
-    pub(super) fn permitted(self) -> Vec<(PathUse, AbsPath)> {
-        self.beyond.into_inner()
+    pub(super) fn end(self) -> FilesRead {
+        FilesRead { permitted: self.beyond.into_inner(), parsed: self.parsed.into_inner() }
     }
 
     /// Asks for a permit for those of the paths that lie outside the suite.
@@ -140,7 +147,9 @@ impl<'a> Reading<'a> {
         // A link may have changed in between.
         self.ask_real(used_as, located.real.clone())?;
         let own = self.scope.holds_real(&located.real);
-        parse(located.read(self.environment)?).map_err(|error| match own {
+        let text = located.read(self.environment)?;
+        self.parsed.borrow_mut().push((used_as, Digest::of(&text.bytes)));
+        parse(text).map_err(|error| match own {
             true => error.into(),
             false => LoadError::Beyond { what: used_as.describe(), path: path.clone() },
         })

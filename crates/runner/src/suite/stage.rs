@@ -38,7 +38,7 @@ pub enum StageError {
         why: &'static str,
     },
     /// The list of files that git would share cannot be made.
-    #[error("cannot find out which files of `{path}` git would share")]
+    #[error("cannot list the files of `{path}` that git would share")]
     Shared {
         path: AbsPath,
         #[source]

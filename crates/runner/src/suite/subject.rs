@@ -3,14 +3,16 @@
 use super::load::{LoadError, NamedFiles, Trial, find, plugin_paths, profile, skill_paths};
 use super::plugins::{plugin_name, skills};
 use super::requests::HostsFrom;
-use super::scope::{Permit, Reading, Scope};
+use super::scope::{FilesRead, Permit, Reading, Scope};
 use super::stage::DirectoryAccess;
 use crate::environment::HostEnvironment;
 use crate::git::Untracked;
 use belljar_contract::{AbsPath, HostPattern, Lane, LibraryName, PathUse};
-use belljar_plan::{PathText, PluginReference, Scenario, Session, SessionReference, parse_marketplace};
+use belljar_plan::{
+    FolderMode, PathText, PluginReference, Scenario, Session, SessionReference, parse_marketplace,
+};
 use belljar_verdict::Checks;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 /// The tested directory, and everything that the command line adds to it.
 #[derive(Debug, Clone)]
@@ -81,7 +83,7 @@ pub fn load_subject(
         skills(&directory, &mut own_skills)?;
     }
     session.plugins.enabled = enabled;
-    session.plugins.local_marketplaces = marketplaces.into_iter().map(PathText::Absolute).collect();
+    session.plugins.local_marketplaces = marketplaces.iter().cloned().map(PathText::Absolute).collect();
     let (found, mut named) = find(environment, &session, (&environment.directory, &reading))?;
     named.extend(own_skills.iter().flat_map(|(_, path)| skill_paths(path)));
     for path in &own_plugins {
@@ -90,6 +92,7 @@ pub fn load_subject(
     let mut found = NamedFiles { skills: own_skills, uploads, ..found };
     found.directories =
         directories.into_iter().map(|path| (path, DirectoryAccess::ReadWriteDelete)).collect();
+    let described = described(&session, &found, (&own_plugins, &marketplaces));
     for path in own_plugins {
         found.plugins.push((plugin_name(&path, &reading)?, path));
     }
@@ -107,7 +110,8 @@ pub fn load_subject(
         requires_capabilities: Vec::new(),
     };
     let checks = Checks::none(Lane::Local);
-    named.extend(reading.permitted());
+    let FilesRead { permitted, parsed } = reading.end();
+    named.extend(permitted);
     let trial = Trial {
         scenario,
         session,
@@ -115,15 +119,54 @@ pub fn load_subject(
         rules: Vec::new(),
         file: None,
         text,
+        described: Some(described),
         warnings: Vec::new(),
         found,
         cost: None,
+        time: None,
         untracked: Untracked::LeftOut,
         scope,
         named,
+        parsed,
         hosts_from: HostsFrom::CommandLine,
     };
     trial.bounded()
+}
+
+/// The session that would give the agent the same, as text. Keys without a value are left out.
+fn described(
+    session: &Session,
+    found: &NamedFiles,
+    (plugins, marketplaces): (&[AbsPath], &[AbsPath]),
+) -> Vec<u8> {
+    let some = |value: Value| Some(value).filter(|value| value != &json!([]));
+    let within = |members: Vec<(&str, Option<Value>)>| {
+        let members: Map<String, Value> =
+            members.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+        (!members.is_empty()).then_some(Value::Object(members))
+    };
+    let skills: Vec<&AbsPath> = found.skills.iter().map(|(_, path)| path).collect();
+    let enabled: Vec<String> = session.plugins.enabled.iter().map(ToString::to_string).collect();
+    let hosts: Vec<String> = session.extra_allow.iter().map(ToString::to_string).collect();
+    let folder = |(from, _access): &(AbsPath, DirectoryAccess)| json!({"from": from, "mode": FolderMode::ReadWriteDelete.name()});
+    let folders: Vec<Value> = found.directories.iter().map(folder).collect();
+    let all = within(vec![
+        ("model", session.model.as_ref().map(|model| json!(model))),
+        ("skills", within(vec![("local", some(json!(skills)))])),
+        (
+            "plugins",
+            within(vec![
+                ("local_plugins", some(json!(plugins))),
+                ("local_marketplaces", some(json!(marketplaces))),
+                ("enabled", some(json!(enabled))),
+            ]),
+        ),
+        ("uploads", some(json!(found.uploads))),
+        ("folders", some(json!(folders))),
+        ("egress", within(vec![("extra_allow", some(json!(hosts)))])),
+    ]);
+    // JSON is YAML, too.
+    format!("{:#}\n", all.unwrap_or_else(|| json!({}))).into_bytes()
 }
 
 /// Whether a directory has a plugin's manifest, or subdirectories that only plugins have. A directory with a `SKILL.md`

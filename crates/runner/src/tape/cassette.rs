@@ -16,7 +16,7 @@ use belljar_session::decider::{Chain, Parity, Scripted};
 use belljar_session::{By, Echo, Harnesses, MachineConfig, StateEvents};
 use belljar_verdict::{judge_contradicting, judge_unlisted};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A fact that no cassette contains.
 pub const UNSAID: &str = "a cassette does not record the agent's exit status; after a result, 0 is assumed";
@@ -240,15 +240,20 @@ fn message_text(frame: &Value) -> String {
 
 fn files(cassette: &Cassette) -> Option<FilesSeen> {
     let file = |bytes, digest| FileSeen { kind: FileKind::File, bytes, digest, kept: None, body: None };
-    let after = cassette.files.as_ref()?.iter().map(|found| {
-        let mut seen = file(found.bytes, found.digest);
-        match found.is_link {
-            // The target is not on the cassette.
-            true => seen.kind = FileKind::Link { target: String::new() },
-            false => seen.body.clone_from(&found.body),
-        }
-        (found.path.clone(), seen)
-    });
+    let after: BTreeMap<String, FileSeen> = cassette
+        .files
+        .as_ref()?
+        .iter()
+        .map(|found| {
+            let mut seen = file(found.bytes, found.digest);
+            match found.is_link {
+                // The target is not on the cassette.
+                true => seen.kind = FileKind::Link { target: String::new() },
+                false => seen.body.clone_from(&found.body),
+            }
+            (found.path.clone(), seen)
+        })
+        .collect();
     let mut visible = cassette.visible.clone();
     if !visible.iter().any(|root| root == crate::suite::OUTPUTS) {
         visible.push(crate::suite::OUTPUTS.to_owned());
@@ -257,10 +262,14 @@ fn files(cassette: &Cassette) -> Option<FilesSeen> {
         Some(_) => Vec::new(),
         None => vec!["the files before the run are not on the cassette".to_owned()],
     };
-    let before = cassette.before.iter().flatten();
+    // The cassette has no lengths of these files: their digests alone tell whether they were changed.
+    let before = cassette.before.iter().flatten().map(|(path, digest)| {
+        let bytes = after.get(path).map_or(0, |after| after.bytes);
+        (path.clone(), file(bytes, *digest))
+    });
     Some(FilesSeen {
-        before: before.map(|(path, digest)| (path.clone(), file(0, *digest))).collect(),
-        after: after.collect(),
+        before: before.collect(),
+        after,
         visible,
         read_only: Vec::new(),
         lasting: Vec::new(),

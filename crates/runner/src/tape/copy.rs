@@ -3,9 +3,9 @@
 
 use super::facts::TapeFacts;
 use belljar_contract::{AbsPath, Event, Logged, Run};
+use belljar_sys::regular::open_regular;
 use serde_json::{Map, Value, json};
-use std::fs;
-use std::io;
+use std::io::{self, Read};
 
 /// The record of a run, without facts about the machine, and with names instead of paths in the plan.
 pub(super) fn record(run: &Run, facts: &TapeFacts) -> Run {
@@ -23,10 +23,11 @@ pub(super) fn record(run: &Run, facts: &TapeFacts) -> Run {
 
 /// The frames of a run.
 pub(super) fn frames(path: &AbsPath) -> io::Result<String> {
-    let text = match fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        text => text?,
-    };
+    let mut text = String::new();
+    match open_regular(path.as_path()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        file => drop(file?.read_to_string(&mut text)?),
+    }
     let line = |line: &str| match serde_json::from_str(line) {
         Ok(mut value) => {
             shorten_greeting(&mut value);

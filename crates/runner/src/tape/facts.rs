@@ -5,9 +5,10 @@ use super::inputs::{Inputs, input_changes, staged_inputs};
 use super::trees::tree;
 use crate::environment::HostEnvironment;
 use crate::launch::Model;
+use crate::plan::agent_version::program_digest;
 use crate::plan::planned::Planned;
 use belljar_contract::{
-    AbsPath, Digest, Plan, TapeHead, TapeScenario, TapeSkillPlace, TapeUntracked, canonical_json,
+    AbsPath, Digest, Plan, TapeHead, TapeScenario, TapeSkillPlace, TapeTrees, TapeUntracked, canonical_json,
 };
 use belljar_session::SkillPlace;
 use serde_json::{Value, json};
@@ -21,12 +22,16 @@ pub struct TapeFacts {
     pub harness: String,
     /// The agent's program on this machine.
     pub program: Option<AbsPath>,
+    /// Its digest before a run that is recorded, or why it cannot be read.
+    pub(super) program_before: Option<Result<Digest, String>>,
     /// Digests of the skills' directories.
     pub skills: BTreeMap<String, Digest>,
     /// Digests of the plugins' directories.
     pub plugins: BTreeMap<String, Digest>,
     /// Digests of the uploads, directories and projects.
     pub(super) inputs: Inputs,
+    /// What these digests cover.
+    pub(super) covered: TapeTrees,
     /// The directories of the skills as the agent sees them.
     pub places: Vec<TapeSkillPlace>,
     /// Facts about the environment that can matter.
@@ -65,8 +70,12 @@ pub enum ChangedCause {
 impl Changed {
     /// Something of which it is not known whether it changed.
     pub(super) fn unknown(cause: ChangedCause, what: &str, why: &str) -> Self {
-        let (what, present) = (what.to_owned(), format!("cannot be compared: {why}"));
-        Self { cause, what, recorded: String::new(), present }
+        Self::saying(cause, what, format!("cannot be compared: {why}"))
+    }
+
+    /// Something of which this is said after its name.
+    pub(super) fn saying(cause: ChangedCause, what: &str, says: String) -> Self {
+        Self { cause, what: what.to_owned(), recorded: String::new(), present: says }
     }
 
     /// Whether the test itself is another one now: what it asks for, or what it tests. The plan and the agent are what
@@ -101,18 +110,19 @@ impl Changed {
 }
 
 /// The digests of the skills that a plan has, as they were staged.
-pub(crate) fn skill_digests(plan: &Plan) -> BTreeMap<String, Digest> {
-    plan.skills.iter().map(|skill| (skill.name.to_string(), staged_tree(&skill.source))).collect()
+pub(crate) fn skill_digests(plan: &Plan, covered: TapeTrees) -> BTreeMap<String, Digest> {
+    plan.skills.iter().map(|skill| (skill.name.to_string(), staged_tree(&skill.source, covered))).collect()
 }
 
 /// The digests of the plugins that a plan has, as they were staged.
-pub(crate) fn plugin_digests(plan: &Plan) -> BTreeMap<String, Digest> {
-    plan.plugins.iter().map(|plugin| (plugin.name.to_string(), staged_tree(&plugin.source))).collect()
+pub(crate) fn plugin_digests(plan: &Plan, covered: TapeTrees) -> BTreeMap<String, Digest> {
+    let digest = |source| staged_tree(source, covered);
+    plan.plugins.iter().map(|plugin| (plugin.name.to_string(), digest(&plugin.source))).collect()
 }
 
 /// The digest of a directory that belljar staged. One that cannot be read equals no other.
-fn staged_tree(path: &AbsPath) -> Digest {
-    tree(path.as_path(), None)
+fn staged_tree(path: &AbsPath, covered: TapeTrees) -> Digest {
+    tree((path.as_path(), None), covered)
         .unwrap_or_else(|error| Digest::of(format!("unread: {path}: {error}").as_bytes()))
 }
 
@@ -154,11 +164,25 @@ impl TapeFacts {
         if matches!(taping, Taping::Off) && !matches!(model, Model::Replay(_)) {
             return Self::default();
         }
-        Self::at(planned, places, environment)
+        let covered = match model {
+            Model::Replay(replay) => replay.trees(),
+            Model::Absent | Model::Live | Model::Script(_) => TapeTrees::Directories,
+        };
+        let facts = Self::at((planned, places), environment, covered);
+        let digest = |path| program_digest(&environment.state, path).map_err(|error| error.to_string());
+        let program_before = match taping {
+            Taping::On(_) => facts.program.as_ref().map(digest),
+            Taping::Off => None,
+        };
+        Self { program_before, ..facts }
     }
 
     /// The facts about a plan on this machine.
-    pub(super) fn at(planned: &Planned, places: &[SkillPlace], environment: &HostEnvironment) -> Self {
+    pub(super) fn at(
+        (planned, places): (&Planned, &[SkillPlace]),
+        environment: &HostEnvironment,
+        covered: TapeTrees,
+    ) -> Self {
         let plan = &planned.compiled.plan;
         let place = |place: &SkillPlace| {
             let SkillPlace { name, directories } = place.clone();
@@ -180,9 +204,11 @@ impl TapeFacts {
             plan: portable(plan, environment),
             harness: plan.harness.clone(),
             program: planned.program_found().cloned(),
-            skills: skill_digests(plan),
-            plugins: plugin_digests(plan),
-            inputs: staged_inputs(&plan.workspace.source),
+            program_before: None,
+            skills: skill_digests(plan, covered),
+            plugins: plugin_digests(plan, covered),
+            inputs: staged_inputs(&plan.workspace.source, covered),
+            covered,
             places: places.iter().map(place).collect(),
             environment: machine
                 .into_iter()

@@ -4,6 +4,7 @@ use crate::environment::HostEnvironment;
 use crate::suite::{Scope, Skipped, really, scenario_files};
 use belljar_contract::{AbsPath, TapeHead, visible};
 use belljar_record::tape::{HEAD, SUFFIX};
+use belljar_sys::regular::open_regular;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -56,14 +57,20 @@ pub fn sharing_a_tape(targets: &[(AbsPath, AbsPath)]) -> Option<[&AbsPath; 2]> {
     })
 }
 
+/// Whether a path is that of a tape, be it broken.
+#[must_use]
+pub fn is_named_tape(path: &AbsPath) -> bool {
+    let named = path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(SUFFIX));
+    path.child(HEAD).as_path().exists() || (named && path.as_path().is_dir())
+}
+
 /// The tapes that a path stands for: the tape itself, or those in a directory, sorted.
 ///
 /// # Errors
 /// If there is none.
 pub fn find_tapes(path: &AbsPath) -> Result<Vec<AbsPath>, FindError> {
     let mut out = Vec::new();
-    let named = path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(SUFFIX));
-    if path.child(HEAD).as_path().exists() || (named && path.as_path().is_dir()) {
+    if is_named_tape(path) {
         out.push(path.clone());
     } else {
         below(path, 0, &mut out);
@@ -79,7 +86,7 @@ pub fn not_replayed(path: &AbsPath, tapes: &[AbsPath], environment: &HostEnviron
         return Vec::new();
     }
     let of_tape = |tape: &AbsPath| {
-        let head = fs::File::open(tape.child(HEAD)).ok()?.take(HEAD_MOST);
+        let head = open_regular(tape.child(HEAD).as_path()).ok()?.take(HEAD_MOST);
         let head: Value = serde_json::from_reader(head).ok()?;
         let file = tape.parent()?.join(head["scenario"]["file"].as_str()?).ok()?;
         fs::canonicalize(file).ok()
@@ -186,6 +193,21 @@ mod tests {
     fn a_scenario_is_named_from_the_tapes_directory() {
         assert_eq!(relative_path(&path("/a/b"), &path("/a/b/s.yaml")), "s.yaml");
         assert_eq!(relative_path(&path("/a/tapes"), &path("/a/b/s.yaml")), "../b/s.yaml");
+    }
+
+    /// A pipe would keep belljar waiting for ever.
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_not_waited_for() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let place = tempfile::tempdir().unwrap();
+        let top = AbsPath::new(place.path()).unwrap();
+        let tape = top.child("a.tape");
+        std::fs::create_dir(&tape).unwrap();
+        let head = tape.child(HEAD);
+        mknodat(CWD, head.as_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let environment = crate::suite::test_environment(&top);
+        assert_eq!(find_tapes(&top).unwrap(), std::slice::from_ref(&tape));
+        assert_eq!(not_replayed(&top, &[tape], &environment), []);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::facts::{Changed, ChangedCause};
 use super::trees::{lone_file, tree};
 use crate::suite::{OUTPUTS, PROJECTS, UPLOADS};
-use belljar_contract::{AbsPath, Digest, TapeScenario};
+use belljar_contract::{AbsPath, Digest, TapeScenario, TapeTrees};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -23,7 +23,7 @@ impl Default for Inputs {
 }
 
 /// The inputs in a workspace that was staged and that no agent has used.
-pub(super) fn staged_inputs(workspace: &AbsPath) -> Inputs {
+pub(super) fn staged_inputs(workspace: &AbsPath, covered: TapeTrees) -> Inputs {
     let read = || -> io::Result<BTreeMap<String, Digest>> {
         let mut out = BTreeMap::new();
         for name in names(workspace)? {
@@ -32,10 +32,10 @@ pub(super) fn staged_inputs(workspace: &AbsPath) -> Inputs {
                 UPLOADS | PROJECTS => {
                     let below = workspace.child(&name);
                     for inner in names(&below)? {
-                        out.insert(format!("{name}/{inner}"), input(&below.child(&inner))?);
+                        out.insert(format!("{name}/{inner}"), input(&below.child(&inner), covered)?);
                     }
                 }
-                _ => drop(out.insert(name.clone(), input(&workspace.child(&name))?)),
+                _ => drop(out.insert(name.clone(), input(&workspace.child(&name), covered)?)),
             }
         }
         Ok(out)
@@ -51,9 +51,9 @@ fn names(directory: &AbsPath) -> io::Result<Vec<String>> {
     fs::read_dir(directory)?.map(name).collect()
 }
 
-fn input(path: &AbsPath) -> io::Result<Digest> {
+fn input(path: &AbsPath, covered: TapeTrees) -> io::Result<Digest> {
     match fs::symlink_metadata(path)?.is_dir() {
-        true => tree(path.as_path(), None),
+        true => tree((path.as_path(), None), covered),
         false => lone_file(path.as_path()),
     }
 }

@@ -4,7 +4,6 @@ use super::copy::{frames, record};
 use super::facts::TapeFacts;
 use super::find::relative_path;
 use super::scenario_files::ScenarioFiles;
-use super::trees::content;
 use super::{Normaliser, TapeWriteError};
 use crate::suite::{Trial, Tried, Untracked};
 use belljar_contract::{
@@ -42,7 +41,7 @@ pub enum MakeError {
     Write(#[from] TapeWriteError),
 }
 
-/// Makes a tape of a trial, and replaces an older one.
+/// Makes a tape of a trial, and replaces an older one. Gives its path, and what it says of what was recorded.
 ///
 /// # Errors
 /// If it cannot be made; an older tape is kept.
@@ -51,7 +50,7 @@ pub fn make(
     tried: &Tried,
     normalisers: &[Normaliser],
     target: &AbsPath,
-) -> Result<AbsPath, MakeError> {
+) -> Result<(AbsPath, TapeHead), MakeError> {
     let Taped { exchanges, leaks, suite } = match &tried.report.taped {
         Some(Ok(taped)) => taped.clone(),
         Some(Err(why)) => return Err(MakeError::Exchanges { why: why.clone() }),
@@ -59,9 +58,12 @@ pub fn make(
     };
     let mut scenario = scenario(trial, &tried.facts, target)?;
     scenario.normalise = suite_normalisers(&trial.session.normalise, &suite);
-    let program = tried.facts.program.as_ref();
-    let digest =
-        program.map(|path| content(path.as_path()).map_err(|cause| read(path, cause))).transpose()?;
+    let TapeFacts { program, program_before, .. } = &tried.facts;
+    let digest = match (program, program_before) {
+        (Some(_), Some(Ok(digest))) => Some(*digest),
+        (Some(path), Some(Err(why))) => return Err(read(path, io::Error::other(why.clone()))),
+        (Some(_), None) | (None, _) => None,
+    };
     let mut draft = TapeDraft::begin(target)?;
     for name in TAKEN {
         draft.file(name, &tried.directory.child(name))?;
@@ -91,7 +93,7 @@ pub fn make(
         values: tried.report.values.clone(),
         integrity: Digest::of(b""),
     };
-    Ok(draft.finish(head)?)
+    Ok((draft.finish(head.clone())?, head))
 }
 
 /// The normalisers of a suite with what they changed.
@@ -110,6 +112,8 @@ fn read(path: &AbsPath, cause: io::Error) -> MakeError {
 
 fn scenario(trial: &Trial, facts: &TapeFacts, target: &AbsPath) -> Result<TapeScenario, MakeError> {
     let file = trial.file.as_ref().ok_or(MakeError::NoFile)?;
+    // A tape names it, so it has to be there still.
+    std::fs::metadata(file).map_err(|cause| read(file, cause))?;
     let directory = target.parent().unwrap_or_else(|| target.clone());
     let ScenarioFiles { text, keys, session, servers, normalise: _ } = ScenarioFiles::of(trial);
     Ok(TapeScenario {
@@ -127,6 +131,7 @@ fn scenario(trial: &Trial, facts: &TapeFacts, target: &AbsPath) -> Result<TapeSc
             Untracked::Included => TapeUntracked::Included,
         },
         inputs: Some(facts.inputs.0.clone().map_err(|why| MakeError::Inputs { why })?),
+        trees: facts.covered,
         places: facts.places.clone(),
     })
 }

@@ -31,8 +31,10 @@ mod show;
 mod staleness;
 mod to_script;
 mod trees;
+mod upgrade;
 mod usage;
 mod values;
+mod varying;
 
 pub(crate) use answers::RecordedAnswers;
 pub use belljar_egress::tape::{
@@ -49,7 +51,8 @@ pub use facts::{Changed, ChangedCause, TapeFacts};
 pub(crate) use facts::{plugin_digests, skill_digests};
 pub(crate) use find::is_tape;
 pub use find::{
-    FindError, find_tapes, finds_its_scenario, not_replayed, scenario_of, sharing_a_tape, tape_beside,
+    FindError, find_tapes, finds_its_scenario, is_named_tape, not_replayed, scenario_of, sharing_a_tape,
+    tape_beside,
 };
 pub use har::har;
 pub use make::{MakeError, agent_version, make};
@@ -67,21 +70,29 @@ pub(crate) use staleness::changed_besides_checks;
 pub use staleness::{Compared, as_recorded, stale};
 pub use to_script::{ScriptOfTape, to_script};
 pub(crate) use trees::{lone_file, tree};
+pub use upgrade::upgrade_report;
 pub(crate) use values::digests_of;
 pub use values::{ValueFound, ValueSearch, redacted_values};
+pub use varying::{Varying, varying};
 
+use crate::suite::Trial;
 use belljar_contract::{
     AbsPath, AgentVersion, BodyRef, Event, EventRecord, Exchange, Lane, SuiteNormaliser,
-    SuiteNormaliserError, TapeNormaliser, with_causes,
+    SuiteNormaliserError, TapeHead, TapeNormaliser, TapeTrees, TimeSpan, with_causes,
 };
 use belljar_egress::gateway::Responder;
-use belljar_egress::tape::{KeepExchanges, Matching, Replay, ReplaySetup, Scrub, TapeBodies};
+use belljar_egress::tape::{
+    Chosen, KeepExchanges, Matching, Parameter, Replay, ReplaySetup, Scrub, TapeBodies,
+};
+use belljar_plan::Session;
 use belljar_record::Redact;
 use belljar_record::tape::{ExchangeLog, TapeDraft};
+use scenario_files::ScenarioFiles;
 use std::borrow::Cow;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Whether the exchanges with the model are recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +112,7 @@ pub struct ReplayModel {
     pace: Pace,
     across: AcrossVersions,
     matching: Matching,
+    chosen: Chosen,
 }
 
 /// What must be as it was recorded.
@@ -124,11 +136,19 @@ impl ReplayModel {
         across: AcrossVersions,
     ) -> Result<Self, TapeNormaliserError> {
         let normalisers = normalisers(&tape)?;
-        Ok(Self { tape, normalisers, on_drift, pace, across, matching: Matching::Whole })
+        Ok(Self {
+            tape,
+            normalisers,
+            on_drift,
+            pace,
+            across,
+            matching: Matching::Whole,
+            chosen: Chosen::default(),
+        })
     }
 
     /// Decides what must match. An agent whose version is not known may be the recorded one.
-    pub(crate) fn for_agent(&mut self, present: Option<AgentVersion>) {
+    pub(crate) fn for_agent(&mut self, present: Option<AgentVersion>, trial: &Trial) {
         let recorded = self.tape.head.agent.version.as_deref().and_then(AgentVersion::parse);
         // A version that was written over would relax the comparison.
         let reported = self.tape.run().read().ok().and_then(|run| agent_version(&run));
@@ -139,6 +159,21 @@ impl ReplayModel {
             AcrossVersions::UserSide if is_other => Matching::UserSide,
             AcrossVersions::UserSide | AcrossVersions::Strict => Matching::Whole,
         };
+        self.chosen = chosen(trial, &self.tape.head);
+    }
+
+    /// The time limit that the agent was told when the tape was recorded; the outer `None` if that is not known.
+    pub(crate) fn time_told(&self) -> Option<Option<Duration>> {
+        let time = self.tape.run().head().ok()?.plan.pointer("/limits/time")?.clone();
+        if time.is_null() {
+            return Some(None);
+        }
+        Some(Some(TimeSpan::parse(time.as_str()?).ok()?.duration()))
+    }
+
+    /// What the digests of trees on the tape cover.
+    pub(crate) fn trees(&self) -> TapeTrees {
+        self.tape.head.scenario.trees
     }
 
     /// Whether a judge was asked when the tape was recorded.
@@ -156,18 +191,37 @@ impl ReplayModel {
     }
 
     pub(crate) fn replay(self, scrub: Scrub, live: Option<Arc<dyn Responder>>) -> Replay {
-        let Self { tape, normalisers, on_drift, pace, across: _, matching } = self;
+        let Self { tape, normalisers, on_drift, pace, across: _, matching, chosen } = self;
         Replay::new(ReplaySetup {
             exchanges: tape.exchanges.clone(),
             bodies: Arc::new(Bodies(tape)),
             normalisers,
             scrub,
             matching,
+            chosen,
             on_drift,
             pace,
             live,
         })
     }
+}
+
+/// The parameters of requests that the user's side chose, now or when a tape was recorded. What another session chose is
+/// not known.
+fn chosen(trial: &Trial, head: &TapeHead) -> Chosen {
+    let Session { model, thinking, thinking_display, agent_env, .. } = &trial.session;
+    let other = ScenarioFiles::of(trial).session != head.scenario.session;
+    let parameters = [
+        (Parameter::Model, model.is_some() || other),
+        // belljar asks for one, whether the session names it or not.
+        (Parameter::Effort, true),
+        (Parameter::Thinking, thinking.is_some() || other),
+        // It changes what is shown, and versions differ in what they show by themselves.
+        (Parameter::ThinkingDisplay, thinking_display.is_some()),
+    ];
+    let main = parameters.into_iter().filter(|(_, chosen)| *chosen).map(|(one, _)| one);
+    let sub_agents = (agent_env.subagent_model.is_some() || other).then_some(Parameter::Model);
+    Chosen { main: main.collect(), sub_agents: sub_agents.into_iter().collect() }
 }
 
 /// Why the normalisers of a tape cannot be applied.

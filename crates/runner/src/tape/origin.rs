@@ -63,15 +63,16 @@ impl Origins {
     /// One line for each decider and each judge.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
-        let lines = |counts: &Counts, done: &str| -> Vec<String> {
+        let lines = |counts: &Counts, [one, several, done]: [&str; 3]| -> Vec<String> {
             let all = counts.iter().flat_map(|(given, each)| each.iter().map(move |one| (*given, one)));
             all.map(|(given, (by, count))| {
-                let times = if *count == 1 { String::new() } else { format!(", {count} times") };
-                format!("{}: {done} by {by}{times}", given.word())
+                let what = if *count == 1 { one } else { several };
+                format!("{count} {what} {done} by {by}, {}", given.words())
             })
             .collect()
         };
-        [lines(&self.answered_by, "answered"), lines(&self.judged_by, "judged")].concat()
+        let answers = lines(&self.answered_by, ["question", "questions", "answered"]);
+        [answers, lines(&self.judged_by, ["claim", "claims", "judged"])].concat()
     }
 
     /// One line for each answer.
@@ -88,10 +89,10 @@ impl Origins {
 }
 
 impl Given {
-    const fn word(self) -> &'static str {
+    const fn words(self) -> &'static str {
         match self {
-            Self::Recorded => "recorded",
-            Self::Now => "now",
+            Self::Recorded => "as recorded",
+            Self::Now => "in this replay",
         }
     }
 }

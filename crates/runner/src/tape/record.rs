@@ -1,8 +1,14 @@
 //! Decides what becomes of a run that was to be recorded.
 
+use super::facts::{Changed, ChangedCause};
 use super::make::{MakeError, make, suite_normalisers};
-use crate::suite::{Trial, Tried};
-use belljar_contract::{AbsPath, Conclusion, ExitCode, ScenarioResult, TapeNormaliser, with_causes};
+use super::staleness::{PresentFiles, TreeRule};
+use crate::environment::HostEnvironment;
+use crate::plan::agent_version::program_digest;
+use crate::suite::{Consent, Trial, Tried};
+use belljar_contract::{
+    AbsPath, Conclusion, ExitCode, ScenarioResult, TapeHead, TapeNormaliser, Wishes, with_causes,
+};
 use belljar_egress::tape::{Normaliser, Taped};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -25,6 +31,8 @@ pub struct Recorded {
     pub taped: Taped,
     /// The normalisers of the suite, with what they changed.
     pub normalise: Vec<TapeNormaliser>,
+    /// What changed while it was recorded, a sentence each: the tape is of what was there before.
+    pub changed_meanwhile: Vec<String>,
 }
 
 /// What became of a run that was to be recorded. The run itself is kept in any case.
@@ -41,6 +49,25 @@ pub enum RecordingKept {
     },
 }
 
+/// What is no longer as it was staged, a sentence each. Files are read as far as the user agreed to the run.
+fn changed_since_staged(
+    trial: &Trial,
+    tried: &Tried,
+    head: &TapeHead,
+    (environment, consent): (&HostEnvironment, &Consent),
+) -> Vec<String> {
+    let Some(file) = &trial.file else { return Vec::new() };
+    let permit = |wishes: &Wishes| consent.covers(wishes);
+    let present = PresentFiles::read((file, TreeRule::of(head)), environment, &permit);
+    let mut changed = present.changed_since(head);
+    let program = tried.facts.program.as_ref().map(|path| program_digest(&environment.state, path).ok());
+    if program.is_some_and(|digest| digest != head.agent.program) {
+        let says = "is not what was recorded".to_owned();
+        changed.push(Changed::saying(ChangedCause::Agent, "the agent's program", says));
+    }
+    changed.iter().map(Changed::sentence).collect()
+}
+
 impl Recorded {
     /// Makes the tape of a run, unless the run did not pass.
     #[must_use]
@@ -49,6 +76,7 @@ impl Recorded {
         tried: Tried,
         normalisers: &[Normaliser],
         (target, failing): (&AbsPath, Failing),
+        (environment, consent): (&HostEnvironment, &Consent),
     ) -> Self {
         let (result, conclusion) = (tried.result(trial), tried.judgement.conclusion);
         let wanted = match conclusion {
@@ -61,15 +89,19 @@ impl Recorded {
             | Conclusion::BudgetReached
             | Conclusion::Drifted => failing == Failing::Recorded,
         };
+        let mut changed_meanwhile = Vec::new();
         let kept = match wanted.then(|| make(trial, &tried, normalisers, target)) {
             None => RecordingKept::NotWanted,
-            Some(Ok(tape)) => RecordingKept::OnTape(tape),
+            Some(Ok((tape, head))) => {
+                changed_meanwhile = changed_since_staged(trial, &tried, &head, (environment, consent));
+                RecordingKept::OnTape(tape)
+            }
             Some(Err(why)) => RecordingKept::NotPossible { why, run: tried.directory.clone() },
         };
         let answered_by = tried.answered_by();
         let taped = tried.report.taped.and_then(Result::ok).unwrap_or_default();
         let normalise = suite_normalisers(&trial.session.normalise, &taped.suite);
-        Self { result, conclusion, kept, answered_by, taped, normalise }
+        Self { result, conclusion, kept, answered_by, taped, normalise, changed_meanwhile }
     }
 
     /// The tape, if there is one.
@@ -102,6 +134,7 @@ impl Recorded {
                 row["exchanges"] = json!(self.taped.exchanges);
                 row["leaks"] = json!(self.taped.leaks);
                 row["normalisers"] = json!(self.normalise);
+                row["changed_meanwhile"] = json!(self.changed_meanwhile);
             }
             RecordingKept::NotWanted => {}
             RecordingKept::NotPossible { why, run } => {

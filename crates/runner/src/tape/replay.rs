@@ -6,7 +6,7 @@ use super::make::suite_normalisers;
 use super::protocol::ProtocolError;
 use super::rejudge::Rejudging;
 use super::scenario_files::ScenarioFiles;
-use super::staleness::{Compared, PresentFiles};
+use super::staleness::{Compared, PresentFiles, TreeRule};
 use super::{
     AcrossVersions, Changed, FindError, Given, OnDrift, Origins, Pace, ReplayModel, ReplayReport, Tape,
     TapeFailure, TapeNormaliserError, Taping, agent_version, scenario_of,
@@ -20,14 +20,13 @@ use crate::suite::{
 };
 use belljar_contract::{
     AbsPath, AgentChoice, Conclusion, Event, ExitCode, Judgement, RunVerb, SandboxChoice, TapeHead,
-    TapeNormaliser, TapeUntracked,
+    TapeNormaliser, TimeSpan,
 };
 use belljar_record::CassetteFault;
 use belljar_verdict::{DriftedRun, StaleRule, judge_contradicting, judge_drifted, judge_stale};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 /// Why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -79,14 +78,14 @@ pub enum ReplayError {
 #[derive(Default)]
 pub struct Scenarios {
     read: Mutex<BTreeMap<AbsPath, Arc<Trial>>>,
-    present: Mutex<BTreeMap<(AbsPath, TapeUntracked), Arc<PresentFiles>>>,
-    time: Option<Duration>,
+    present: Mutex<BTreeMap<(AbsPath, TreeRule), Arc<PresentFiles>>>,
+    time: Option<TimeSpan>,
 }
 
 impl Scenarios {
     /// A set with a time limit that overrides the scenarios' own.
     #[must_use]
-    pub fn within(time: Option<Duration>) -> Self {
+    pub fn within(time: Option<TimeSpan>) -> Self {
         Self { time, ..Self::default() }
     }
 
@@ -101,7 +100,7 @@ impl Scenarios {
             return Ok(Arc::clone(known));
         }
         let mut trial = load(&path)?;
-        trial.scenario.timeout = self.time.or(trial.scenario.timeout);
+        trial.time = self.time;
         let trial = Arc::new(trial);
         known.insert(path, Arc::clone(&trial));
         Ok(trial)
@@ -117,7 +116,7 @@ impl Scenarios {
         let Some(file) = trial.file.clone() else {
             return Arc::new(PresentFiles::unknown("the scenario has no file"));
         };
-        let key = (file, head.scenario.untracked);
+        let key = (file, TreeRule::of(head));
         let known = || self.present.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known().get(&key) {
             return Arc::clone(known);

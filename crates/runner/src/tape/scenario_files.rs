@@ -1,17 +1,14 @@
 //! Digests of a scenario's own files: what a tape records of them, and how they differ from it now.
 
 use super::facts::{Changed, ChangedCause};
-use super::trees::content;
 use crate::suite::Trial;
-use belljar_contract::{
-    AbsPath, Digest, PathUse, SuiteNormaliser, TapeNormaliser, TapeScenario, canonical_json,
-};
+use belljar_contract::{Digest, PathUse, SuiteNormaliser, TapeNormaliser, TapeScenario, canonical_json};
 use belljar_plan::{DocumentText, parse_document};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Digests of the scenario, its session and its declaration of servers. `None` for a file that is absent or unreadable, and
-/// for the session and the servers of a trial that was loaded without them.
+/// Digests of the scenario, its session and its declaration of servers, as they were read when the trial was loaded. `None`
+/// for a file that it does not have, and for the session and the servers of a trial that was loaded without them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ScenarioFiles {
     pub text: Option<Digest>,
@@ -24,19 +21,19 @@ pub(super) struct ScenarioFiles {
 
 impl ScenarioFiles {
     pub fn of(trial: &Trial) -> Self {
-        let Some(file) = &trial.file else { return Self::default() };
-        let digest = |path: &AbsPath| content(path.as_path()).ok();
-        let bytes = std::fs::read(file).ok();
-        // Wherever it lies: it was read when the trial was loaded.
-        let named = |wanted: PathUse| {
-            let found = trial.named.iter().find(|(used_as, _)| *used_as == wanted);
-            found.and_then(|(_, path)| digest(path))
+        if trial.file.is_none() {
+            return Self::default();
+        }
+        // What the run is made of, whatever the files contain by now.
+        let parsed = |wanted: PathUse| {
+            let found = trial.parsed.iter().find(|(used_as, _)| *used_as == wanted);
+            found.map(|(_, digest)| *digest)
         };
         Self {
-            text: bytes.as_deref().map(Digest::of),
-            keys: bytes.map(keys).unwrap_or_default(),
-            session: named(PathUse::Session),
-            servers: named(PathUse::McpConfig),
+            text: Some(Digest::of(&trial.text)),
+            keys: keys(trial.text.clone()),
+            session: parsed(PathUse::Session),
+            servers: parsed(PathUse::McpConfig),
             normalise: by_name(trial.session.normalise.iter().map(SuiteNormaliser::kept)),
         }
     }

@@ -5,7 +5,7 @@
 
 use super::privacy::private_findings;
 use super::{Normaliser, Tape, TapeFailure, TapeWriteError};
-use belljar_contract::{BodyRef, ConversationKey, Digest, Exchange, Logged, Run, TAPE_FORMAT};
+use belljar_contract::{BodyRef, ConversationKey, Digest, Exchange, Logged, Run};
 use belljar_egress::tape::{
     ChangedAnswer, Private, answer_without, first_message, request_without, text_without, value_without,
 };
@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 
 /// Files that are copied unchanged, because their lines are chained, or a digest refers to them.
@@ -67,6 +68,9 @@ pub fn scrub(tape: &Tape, kinds: &[Private]) -> Result<Tape, ScrubError> {
         log.line(&fresh)?;
     }
     drop(log);
+    if !shares_requests(tape) {
+        [REQUESTS, TEXT].into_iter().try_for_each(|name| fs::remove_file(kept.child(name)))?;
+    }
     let mut draft = TapeDraft::begin(target)?;
     draft.exchanges(&kept)?;
     draft.record(&record(tape, kinds)?)?;
@@ -85,10 +89,15 @@ pub fn scrub(tape: &Tape, kinds: &[Private]) -> Result<Tape, ScrubError> {
         draft.part(name, fresh.as_deref().map_or(&bytes[..], str::as_bytes))?;
     }
     let mut head = tape.head.clone();
-    head.format = TAPE_FORMAT;
     head.normalisers = normalisers(&head.normalisers, kinds);
     draft.finish(head)?;
     Ok(Tape::open(target)?)
+}
+
+/// Whether requests are ranges of a text that they share. A tape of the first format keeps that format and its whole
+/// requests: a later one has digests that it may lack, and would contradict itself without them.
+fn shares_requests(tape: &Tape) -> bool {
+    tape.head.format > 1
 }
 
 /// Rewrites the bodies of an exchange, and the exchange's references to them.
@@ -100,7 +109,7 @@ fn rewritten(
 ) -> Result<Exchange, ScrubError> {
     let mut fresh = exchange.clone();
     let request = request_without(&tape.body(exchange.request.body)?, kinds);
-    fresh.request.body = log.request(&request)?;
+    fresh.request.body = if shares_requests(tape) { log.request(&request)? } else { log.answer(&request)? };
     if let ConversationKey::SubAgent { number, first } = &mut fresh.conversation {
         *first = *known.entry(*number).or_insert_with(|| first_message(&request));
     }
@@ -156,4 +165,35 @@ fn normalisers(names: &[String], kinds: &[Private]) -> Vec<String> {
     let more = |one: &Normaliser| kinds.iter().any(|kind| kind.normaliser() == *one);
     let wanted = |one: &Normaliser| more(one) || names.iter().any(|name| name == one.name());
     Normaliser::ALL.into_iter().filter(wanted).map(|one| one.name().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::agreement::without_inputs;
+    use super::*;
+    use belljar_contract::AbsPath;
+    use std::path::Path;
+
+    #[test]
+    fn a_tape_of_the_first_format_keeps_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = AbsPath::new(directory.path()).unwrap().child("hello.tape");
+        let museum = Path::new(env!("CARGO_MANIFEST_DIR")).join("../record/fixtures/tape-v1/hello.tape");
+        fs::create_dir_all(target.child("bodies")).unwrap();
+        for below in ["", "bodies"] {
+            for entry in fs::read_dir(museum.join(below)).unwrap().map(Result::unwrap) {
+                if entry.file_type().unwrap().is_file() {
+                    fs::copy(entry.path(), target.child(below).as_path().join(entry.file_name())).unwrap();
+                }
+            }
+        }
+        let before = Tape::open(&target).unwrap();
+        let after = scrub(&before, &[Private::Email]).unwrap();
+        assert_eq!((after.head.format, without_inputs(&after.head)), (1, None));
+        let kept = |tape: &Tape| -> Vec<_> {
+            tape.exchanges.iter().map(|one| (one.request.clone(), one.answer.clone())).collect()
+        };
+        assert_eq!(kept(&after), kept(&before));
+        assert!(!target.child("requests.jsonl").as_path().exists());
+    }
 }

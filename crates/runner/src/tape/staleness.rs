@@ -14,7 +14,8 @@ use crate::suite::{
     input_digests, library_digest, load_scenario, skill_places,
 };
 use belljar_contract::{
-    AbsPath, AgentChoice, Digest, LibraryName, SandboxChoice, TapeHead, TapeUntracked, Wishes, with_causes,
+    AbsPath, AgentChoice, Digest, LibraryName, SandboxChoice, TapeHead, TapeTrees, TapeUntracked, Wishes,
+    with_causes,
 };
 use std::collections::BTreeMap;
 
@@ -41,9 +42,12 @@ pub fn stale(
     let planning =
         Planning { environment, sandbox: &sandbox, agent, conversation: &Conversation::Fresh, consent };
     let (_stage, planned) = trial.planned(&planning)?;
-    let facts = TapeFacts::at(&planned, &skill_places(&planned.compiled.plan), environment);
+    let facts =
+        TapeFacts::at((&planned, &skill_places(&planned.compiled.plan)), environment, head.scenario.trees);
     let mut changed = ScenarioFiles::of(trial).changed_since(&head.scenario);
-    changed.extend(facts.changed_since(head, None));
+    // A version that is asked for is known without running it.
+    let version = agent.map(|choice| choice.release.version.to_string());
+    changed.extend(facts.changed_since(head, version.as_deref()));
     let mut out = Compared { changed, not_compared: Vec::new() };
     out.strictly(head, facts.program.as_ref());
     Ok(out)
@@ -116,7 +120,7 @@ pub(crate) fn changed_besides_checks(
 ) -> Vec<String> {
     let agreements = Agreements::new(&environment.config);
     let permit = |wishes: &Wishes| AgreedBy::Agreements.permits(wishes, &agreements);
-    let present = PresentFiles::read((file, head.scenario.untracked), environment, &permit);
+    let present = PresentFiles::read((file, TreeRule::of(head)), environment, &permit);
     let mut recorded = head.clone();
     if let (Ok(present), false) = (&present.0, recorded.scenario.keys.is_empty()) {
         for key in CHECKS {
@@ -127,6 +131,19 @@ pub(crate) fn changed_besides_checks(
         }
     }
     sentences(&present.changed_since(&recorded), AcrossVersions::UserSide).collect()
+}
+
+/// How a tape was recorded: which files of trees were staged, and what the digests of trees cover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TreeRule {
+    untracked: TapeUntracked,
+    covered: TapeTrees,
+}
+
+impl TreeRule {
+    pub fn of(head: &TapeHead) -> Self {
+        Self { untracked: head.scenario.untracked, covered: head.scenario.trees }
+    }
 }
 
 /// The files of a scenario as they are now, for a replay that runs nothing.
@@ -156,14 +173,14 @@ const fn untracked(recorded: TapeUntracked) -> Untracked {
 impl PresentFiles {
     /// Reads the files that a scenario names. Those beyond its suite are read with a permit only.
     pub(super) fn read(
-        (file, recorded): (&AbsPath, TapeUntracked),
+        (file, recorded): (&AbsPath, TreeRule),
         environment: &HostEnvironment,
         permit: Permit<'_>,
     ) -> Self {
         let read = load_scenario(environment, file, permit).map_err(|error| with_causes(&error));
         let present = |trial: Trial| {
-            let trial = Trial { untracked: untracked(recorded), ..trial };
-            Present::of(&trial, environment).map_err(|error| with_causes(&error))
+            let trial = Trial { untracked: untracked(recorded.untracked), ..trial };
+            Present::of(&trial, environment, recorded.covered).map_err(|error| with_causes(&error))
         };
         Self(read.and_then(present))
     }
@@ -193,14 +210,14 @@ impl PresentFiles {
 }
 
 impl Present {
-    fn of(trial: &Trial, environment: &HostEnvironment) -> Result<Self, StageError> {
+    fn of(trial: &Trial, environment: &HostEnvironment, covered: TapeTrees) -> Result<Self, StageError> {
         let user = environment.git_files();
         let permitted = |real: &AbsPath| {
             trial.scope.holds_real(real) || trial.named.iter().any(|(_, named)| named == real)
         };
         let digests = |list: &[(LibraryName, AbsPath)]| {
             let digest = |(name, path): &(LibraryName, AbsPath)| {
-                Ok((name.to_string(), library_digest((path, &permitted), (&user, trial.untracked))?))
+                Ok((name.to_string(), library_digest((path, &permitted), (&user, trial.untracked), covered)?))
             };
             list.iter().map(digest).collect::<Result<BTreeMap<_, _>, StageError>>()
         };
@@ -208,7 +225,9 @@ impl Present {
             scenario: ScenarioFiles::of(trial),
             skills: digests(&trial.found.skills)?,
             plugins: digests(&trial.found.plugins)?,
-            inputs: Inputs(input_digests(&trial.found, &permitted).map_err(|error| with_causes(&error))),
+            inputs: Inputs(
+                input_digests(&trial.found, &permitted, covered).map_err(|error| with_causes(&error)),
+            ),
         })
     }
 }

@@ -6,7 +6,9 @@
 
 use super::{Bodies, Tape};
 use crate::store::machine_key::{keyed, machine_key, random, read_key};
-use belljar_contract::{AbsPath, Scrubber, Secret, TAPE_WINDOW, TapeForm, TapeValue, TapeValues, Unsearched};
+use belljar_contract::{
+    AbsPath, Scrubber, Secret, TAPE_WINDOW, TapeForm, TapeValue, TapeValues, Unescaped, Unsearched,
+};
 use belljar_egress::tape::Followed;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -215,7 +217,17 @@ impl<'a> Sought<'a> {
         Self { rolling: Rolling::new(key), key, windows }
     }
 
+    /// Where values are, also those that the text escapes.
     fn places(&self, bytes: &[u8]) -> Vec<(usize, String)> {
+        let mut out = self.written(bytes);
+        for reading in Unescaped::of(bytes).readings() {
+            let read = self.written(reading.text()).into_iter();
+            out.extend(read.map(|(at, name)| (reading.origin(at..at + 1).start, name)));
+        }
+        out
+    }
+
+    fn written(&self, bytes: &[u8]) -> Vec<(usize, String)> {
         let mut out = Vec::new();
         for (window, forms) in &self.windows {
             let mut wanted = vec![false; 1 << 16];
@@ -261,6 +273,7 @@ mod tests {
             ("postgres:\\/\\/u:p4ss@db\\/x", "DB"),
             ("706f7374677265733a2f2f753a703473734064622f78", "DB"),
             ("xhun2r", "PIN"),
+            ("postgres:\\\\\\/\\\\\\/u:p4ss@db\\u002fx", "DB"),
         ] {
             assert!(places(&state, &listed, text.as_bytes()).contains(&name.to_owned()), "{text}");
         }

@@ -1,7 +1,7 @@
 //! Writes the answers that were given in a run as options and rules, so that the next run needs no one to ask.
 
-use super::paste::quoted;
-use belljar_contract::{AskedQuestion, Observation, Pattern, RequestId, visible};
+use super::paste::{quoted, when_tool};
+use belljar_contract::{AskedQuestion, Observation, Pattern, RequestId, holds_redaction, visible};
 use std::collections::BTreeMap;
 
 /// Answers of a run that no rule gave, written as rules.
@@ -24,6 +24,16 @@ enum Given {
     Tool { allowed: bool },
     Labels { labels: Vec<String> },
     Text { text: String },
+}
+
+impl Given {
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        match self {
+            Self::Tool { .. } => [].iter(),
+            Self::Labels { labels } => labels.iter(),
+            Self::Text { text } => std::slice::from_ref(text).iter(),
+        }
+    }
 }
 
 /// Collects the answers that a person, a model, a program, a directory or the setting for unnamed tools gave.
@@ -68,6 +78,10 @@ pub fn given_answers_by<'a>(
         }
     }
     for (about, one) in &given {
+        if one.texts().chain([about]).any(|text| holds_redaction(text.as_bytes())) {
+            out.notes.push("an answer contains a secret and is left out".to_owned());
+            continue;
+        }
         out.options.extend(option(about, one).filter(|line| visible(line) == *line));
         out.rules.push(rule(about, one));
     }
@@ -123,7 +137,7 @@ fn rule(about: &str, given: &Given) -> String {
     match given {
         Given::Tool { allowed } => {
             let decide = if *allowed { "allow" } else { "deny" };
-            format!("- when_tool: {}\n  decide: {decide}\n", quoted(about))
+            format!("{}\n  decide: {decide}\n", when_tool(about))
         }
         Given::Labels { labels } => {
             let labels: Vec<String> = labels.iter().map(|label| quoted(label)).collect();
@@ -212,6 +226,15 @@ mod tests {
         assert_eq!(given.options, Vec::<String>::new());
         assert_eq!(given.rules, ["- when_question: \"^Which\\\\?$\"\n  choose: [\"S\", \"L\"]\n"]);
         assert_eq!(given_answers(&exchange(&asked, "S", "scenario")), GivenAnswers::default());
+    }
+
+    #[test]
+    fn an_answer_with_a_secret_taken_out_is_not_given_again() {
+        for (question, chosen) in [("Key?", "it is [redacted:KEY]"), ("Is it [redacted:KEY]?", "yes")] {
+            let given = given_answers(&exchange(&asked(false, question, &["yes"]), chosen, "person"));
+            let note = "an answer contains a secret and is left out".to_owned();
+            assert_eq!(given, GivenAnswers { notes: vec![note], ..GivenAnswers::default() });
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ const NAMED_OPTIONS: usize = 8;
 pub(super) fn lines(question: &Question) -> Option<String> {
     match question {
         Question::Permission(request) => {
-            Some(format!("- when_tool: {}\n  decide: allow  # or deny\n", quoted(&request.tool)))
+            Some(format!("{}\n  decide: allow  # or deny\n", when_tool(&request.tool)))
         }
         Question::Choice { questions, .. } => Some(questions.iter().map(for_question).collect()),
         Question::Unreadable { .. }
@@ -20,6 +20,13 @@ pub(super) fn lines(question: &Question) -> Option<String> {
         | Question::Elicitation(_)
         | Question::Dialog(_) => None,
     }
+}
+
+/// The first line of a rule for a tool.
+pub(super) fn when_tool(tool: &str) -> String {
+    // Versions 2.1.197 and 2.1.327 ask before they use such a skill, and about no other one (2026-11-19).
+    let why = if tool == "Skill" { "  # the agent asks before a skill with `allowed-tools`" } else { "" };
+    format!("- when_tool: {}{why}", quoted(tool))
 }
 
 fn for_question(asked: &AskedQuestion) -> String {

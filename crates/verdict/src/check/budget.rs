@@ -29,7 +29,7 @@ check! {
 
 /// A run that was cut short would have used more.
 fn within(run: &Run<'_>, measured: u64, most: u64, message: String) -> Finding {
-    let shown = |finding: Finding| finding.shown("the meter of the run");
+    let shown = |finding: Finding| finding.shown("as belljar measured it");
     if measured <= most {
         run.unless_cut_short(shown(Finding::pass(message)))
     } else {

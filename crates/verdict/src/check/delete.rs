@@ -39,7 +39,10 @@ fn judge(run: &Run<'_>, place: &Where) -> Finding {
     }
     let gone = deleted(files, &directories);
     if !gone.is_empty() {
-        let finding = Finding::fail(format!("{} files are gone", gone.len()));
+        let finding = Finding::fail(match gone.len() {
+            1 => "1 file is gone".to_owned(),
+            several => format!("{several} files are gone"),
+        });
         return gone.iter().fold(finding, |finding, path| finding.shown(path));
     }
     match run.all_files() {

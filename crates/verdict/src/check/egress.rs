@@ -1,7 +1,7 @@
 //! Hosts that were reached or refused, as the egress log has them.
 
 use super::{Check, Key, check};
-use crate::finding::{Finding, RestsOn};
+use crate::finding::{Finding, RestsOn, count};
 use crate::run::Run;
 use crate::value::HostMatch;
 use belljar_contract::{
@@ -144,7 +144,9 @@ fn reached(decision: &EgressDecision, end: &EgressEnd) -> bool {
 /// A finding for what is not in the log.
 fn missing(run: &Run<'_>, message: String, all: Result<(), EgressGap>, rows: usize) -> Finding {
     match all {
-        Ok(()) => run.unless_cut_short(Finding::fail(message).shown(&format!("{rows} rows of a whole log"))),
+        Ok(()) => run.unless_cut_short(
+            Finding::fail(message).shown(&format!("{} of a whole log", count(rows, "row"))),
+        ),
         Err(gap) => Finding::unknown(format!("{message} in what is there, but {}", gap.describe()))
             .resting_on(gap.rests_on()),
     }
@@ -181,7 +183,7 @@ impl Check for Denied {
             let finding = if was_reached { finding.resting_on(RestsOn::Seen) } else { finding };
             return others.iter().fold(finding, |finding, (seq, one)| finding.shown(&line(*seq, one)));
         }
-        let finding = Finding::pass(format!("{} was refused, {} times", self.0, refused.len()));
+        let finding = Finding::pass(format!("{} was refused, {}", self.0, count(refused.len(), "time")));
         let finding = refused.iter().fold(finding, |finding, (seq, one)| finding.shown(&line(*seq, one)));
         match others.first() {
             Some((seq, one)) => finding.shown(&format!("but also {}", line(*seq, one))),

@@ -1,7 +1,7 @@
 //! Whether answers reached the model.
 
 use super::{Check, Key, check};
-use crate::finding::Finding;
+use crate::finding::{Finding, count};
 use crate::run::Run;
 use crate::value::Count;
 use belljar_contract::{Delivery, Gate};
@@ -45,8 +45,10 @@ impl Check for Delivered {
                 run.fails_if_whole("an answer was not seen to reach the model").seen(*at, &text(gate))
             }
             (true, None, None) => {
-                let finding =
-                    run.holds_if_whole(format!("{} answers, all of them reached the model", gates.len()));
+                let finding = run.holds_if_whole(format!(
+                    "{}, all of them reached the model",
+                    count(gates.len(), "answer")
+                ));
                 gates.iter().fold(finding, |finding, (gate, at)| finding.seen(*at, &text(gate)))
             }
             (false, Some((gate, at)), _) => {
@@ -61,7 +63,8 @@ impl Check for GateAnswersMin {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let delivered = answered(run).into_iter().filter(|(gate, _)| gate.delivery == Delivery::Delivered);
         let delivered: Vec<(u64, String)> = delivered.map(|(gate, at)| (at, text(&gate))).collect();
-        let message = format!("{} answers reached the model, at least {} wanted", delivered.len(), self.0.0);
+        let message =
+            format!("{} reached the model, at least {} wanted", count(delivered.len(), "answer"), self.0.0);
         if (delivered.len() as u64) < self.0.0 {
             return run.fails_if_whole(message);
         }

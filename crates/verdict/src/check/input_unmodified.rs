@@ -1,7 +1,7 @@
 //! Files that must stay as they were.
 
 use super::{Check, Key, Search, check};
-use crate::finding::Finding;
+use crate::finding::{Finding, count};
 use crate::run::Run;
 use crate::value::{OneOrMore, PathGlob};
 
@@ -47,7 +47,8 @@ impl Check for Unmodified {
         match (unread, same) {
             (Some(path), _) => Finding::unknown(format!("`{path}` was not read, so a change cannot be seen")),
             (None, 0) => Finding::fail("no file that existed before matches")
-                .shown(&format!("{} files before", files.before.len())),
+                .shown(&format!("{} before", count(files.before.len(), "file"))),
+            (None, 1) => Finding::pass("1 file is as it was").shown("digests before and after"),
             (None, same) => {
                 Finding::pass(format!("{same} files are as they were")).shown("digests before and after")
             }

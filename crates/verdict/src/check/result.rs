@@ -1,7 +1,7 @@
 //! How the conversation ended.
 
 use super::{Check, Effect, Key, check};
-use crate::finding::Finding;
+use crate::finding::{Finding, count};
 use crate::run::Run;
 use belljar_contract::decode::choice;
 
@@ -42,8 +42,10 @@ impl Check for Ended {
         };
         let finding = if is == self.0 { Finding::pass(why) } else { Finding::fail(why) };
         finding.shown(&format!(
-            "{} turns ended, {} of them failed; {}",
-            end.results, end.failed_results, end.exit
+            "{} ended, {} of them failed; {}",
+            count(usize::try_from(end.results).unwrap_or(usize::MAX), "turn"),
+            end.failed_results,
+            end.exit
         ))
     }
 

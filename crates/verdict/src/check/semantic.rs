@@ -94,7 +94,8 @@ table! {
 check! {
     /// A model that is shown the run finds that the claims hold. It is asked once the agent has ended, through the same
     /// gateway, and quotes the passage that shows it: a quote that does not occur makes the claim unknown. A replay uses
-    /// the recorded answers. Without an answer a claim is unknown.
+    /// the recorded answers. Without an answer a claim is unknown; so is every claim if a limit left a part of the run out of
+    /// what the judge was shown.
     Semantic(Outcome, "semantic_matches", NotNeeded): SemanticSpec
 }
 
@@ -120,7 +121,7 @@ impl Check for Semantic {
             let mut answers = run.evidence.claims.iter().filter(|answer| answer.claim == *claim);
             // Two answers to one claim are none.
             let (stand, says) = match (answers.next(), answers.next()) {
-                (Some(answer), None) => decided(answer, &material),
+                (Some(answer), None) => unless_left_out(decided(answer, &material), &material),
                 (None, _) => (ClaimStand::Unclear, NOT_ASKED.to_owned()),
                 (Some(_), Some(_)) => (ClaimStand::Unclear, "there are several answers".to_owned()),
             };
@@ -132,13 +133,14 @@ impl Check for Semantic {
                 ClaimStand::DoesNot => "does not hold",
                 ClaimStand::Unclear => {
                     open += 1;
-                    "is open"
+                    "is unknown"
                 }
             };
             notes.push(format!("{:?} {word}; {says}", excerpt(&claim.text)));
         }
         let least = self.least();
-        let message = format!("{holds} claims hold, {open} are open, at least {least} wanted");
+        let message =
+            format!("{holds} of {} claims hold, {open} unknown, at least {least} wanted", claims.len());
         let finding = if holds >= least {
             run.holds_if_whole(message)
         } else if holds + open >= least {
@@ -190,6 +192,20 @@ fn decided(answer: &ClaimAnswer, material: &Material) -> (ClaimStand, String) {
     let reason = reason.map_or("it has no votes", |(_, reason)| reason.as_str());
     let count = if votes.len() == 1 { String::new() } else { format!(" ({} votes)", votes.len()) };
     (stand, format!("{}{count}: {reason}", answer.by))
+}
+
+/// What was left out at a limit could say otherwise, whatever the judge found in the rest.
+fn unless_left_out((stand, says): (ClaimStand, String), material: &Material) -> (ClaimStand, String) {
+    match (stand, material.left_out.first()) {
+        (ClaimStand::Holds | ClaimStand::DoesNot, Some(first)) => {
+            let found = if stand == ClaimStand::Holds { "holds" } else { "does not hold" };
+            let more = if material.left_out.len() > 1 { " (and more)" } else { "" };
+            let why =
+                format!("the judge did not see everything: {first}{more}; it {found} in the rest by {says}");
+            (ClaimStand::Unclear, why)
+        }
+        (ClaimStand::Unclear, _) | (_, None) => (stand, says),
+    }
 }
 
 /// A vote counts if its quote occurs in what the judge was shown. What does not hold may have nothing to quote.

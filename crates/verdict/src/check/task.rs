@@ -1,7 +1,7 @@
 //! The agent's list of tasks, from the calls that keep it.
 
 use super::{Check, Key, check};
-use crate::finding::{Finding, excerpt};
+use crate::finding::{Finding, count, excerpt};
 use crate::run::Run;
 use crate::value::{Count, Text, Yes};
 use belljar_contract::Pattern;
@@ -100,7 +100,7 @@ impl Check for AllCompleted {
         if let Some(open) = tasks.iter().find(|task| task.status != "completed") {
             return run.fails_if_whole(excerpt(&open.line())).seen(open.changed, &open.line());
         }
-        let finding = run.holds_if_whole(format!("{} tasks, all completed", tasks.len()));
+        let finding = run.holds_if_whole(format!("{}, all completed", count(tasks.len(), "task")));
         tasks.iter().fold(finding, |finding, task| finding.seen(task.changed, &task.line()))
     }
 }
@@ -111,7 +111,7 @@ impl Check for TasksMin {
             Ok(tasks) => tasks,
             Err(unknown) => return unknown,
         };
-        let message = format!("{} tasks, at least {} wanted", tasks.len(), self.0.0);
+        let message = format!("{}, at least {} wanted", count(tasks.len(), "task"), self.0.0);
         if (tasks.len() as u64) < self.0.0 {
             return run.fails_if_whole(message);
         }

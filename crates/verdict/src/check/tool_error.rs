@@ -1,7 +1,7 @@
 //! Calls that failed.
 
 use super::{Check, Key, check};
-use crate::finding::Finding;
+use crate::finding::{Finding, count};
 use crate::run::{Call, Run};
 use crate::value::Count;
 use belljar_contract::Pattern;
@@ -53,7 +53,7 @@ impl Check for NoError {
         if let Some(failed) = failed(&calls, run) {
             return failed;
         }
-        let finding = run.holds_if_whole(format!("none of {} calls failed", calls.len()));
+        let finding = run.holds_if_whole(format!("none of {} failed", count(calls.len(), "call")));
         calls.iter().fold(finding, |finding, call| finding.seen(call.seq, &call.line()))
     }
 }
@@ -61,7 +61,7 @@ impl Check for NoError {
 impl Check for NoErrorIfCalled {
     fn judge(&self, run: &Run<'_>) -> Finding {
         let calls = matching(run, &self.0);
-        let passed = || run.holds_if_whole(format!("none of {} calls failed", calls.len()));
+        let passed = || run.holds_if_whole(format!("none of {} failed", count(calls.len(), "call")));
         failed(&calls, run).unwrap_or_else(passed)
     }
 }

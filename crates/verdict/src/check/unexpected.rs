@@ -2,7 +2,7 @@
 
 use super::{Check, Key, Search, check};
 use crate::files::{lies_at_or_below, lies_in, listing};
-use crate::finding::Finding;
+use crate::finding::{Finding, count};
 use crate::run::Run;
 use crate::value::PathGlob;
 use belljar_contract::decode::Many;
@@ -38,9 +38,8 @@ impl Check for NoUnexpected {
             return strays.iter().fold(finding, |finding, path| finding.shown(path));
         }
         match run.all_files() {
-            Ok(files) => {
-                Finding::pass(format!("{} new files, all expected", expected.len())).shown(&listing(files))
-            }
+            Ok(files) => Finding::pass(format!("{}, all expected", count(expected.len(), "new file")))
+                .shown(&listing(files)),
             Err(unknown) => unknown,
         }
     }

@@ -51,6 +51,20 @@ fn a_vote_counts_with_a_quote_that_occurs() {
     assert_eq!(result(&item, &cut).outcome, Outcome::Unknown, "what is not there could say otherwise");
 }
 
+/// The part that was left out may contain what a claim says is absent, or what it says is there.
+#[test]
+fn a_claim_about_evidence_that_was_cut_is_unknown() {
+    let item = json!({"semantic_matches": {"rubric": ["It greets."]}});
+    let long = "word ".repeat(40_000);
+    for one in [vote(ClaimStand::Holds, Some("word word")), vote(ClaimStand::DoesNot, None)] {
+        let evidence = Evidence { claims: judged(1, vec![one]).claims, ..talk(vec![said(&long)]) };
+        let found = result(&item, &evidence);
+        assert_eq!(found.outcome, Outcome::Unknown, "{found:?}");
+        let says = |text: &str| found.evidence.iter().any(|note| note.text.contains(text));
+        assert!(says("the transcript (200000 bytes) does not fit in the limit of 131072 bytes"), "{found:?}");
+    }
+}
+
 #[test]
 fn the_majority_of_all_votes_decides() {
     use ClaimStand::{DoesNot, Holds};

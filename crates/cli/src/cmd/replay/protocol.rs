@@ -93,6 +93,7 @@ fn print_rejudged(
         let meaning = match (read.found.judgement.conclusion, unnoticed) {
             (Conclusion::Passed, 1) => "1 change was not noticed".to_owned(),
             (Conclusion::Passed, 2..) => format!("{unnoticed} changes were not noticed"),
+            (Conclusion::Passed, 0) if exit == ExitCode::Passed => "passed".to_owned(),
             (_, _) => exit.meaning().to_owned(),
         };
         text.push_str(&format!("{}: {meaning}\n", environment.shown(path)));

@@ -9,7 +9,7 @@ use belljar_report::{Shown, Style, render_judgement};
 use belljar_runner::suite::{JobResult, script_beside};
 use belljar_runner::tape::{
     AcrossVersions, Changed, ChangedCause, Drift, Mutation, Mutations, NotCheckable, Origins, ReplayReport,
-    Replayed, ReplayedAgents,
+    Replayed, ReplayedAgents, Varying, varying,
 };
 use serde_json::{Value, from_value};
 
@@ -144,7 +144,7 @@ fn one_drift(drift: &Drift, style: Style) -> String {
     );
     if !drift.covered_by.is_empty() {
         text.push_str(&format!(
-            "  recorded with --normalise {} it would match\n",
+            "  hint: a tape that was recorded with --normalise {} would match\n",
             visible(&drift.covered_by.join(" --normalise "))
         ));
     }
@@ -170,6 +170,10 @@ fn one_drift(drift: &Drift, style: Style) -> String {
     }
     if drift.more > 0 {
         text.push_str(&format!("    and {} more differences\n", drift.more));
+    }
+    let varying = drift.differences.iter().find_map(varying).filter(|_| drift.covered_by.is_empty());
+    for line in varying.iter().flat_map(Varying::hint) {
+        text.push_str(&format!("  {}\n", visible(&line)));
     }
     text
 }

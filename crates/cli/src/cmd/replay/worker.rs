@@ -1,6 +1,7 @@
 //! The options of a worker, which replays one tape of several.
 
 use super::ReplayArgs;
+use crate::cmd::many::option;
 use belljar_contract::Digest;
 use std::ffi::OsString;
 
@@ -34,11 +35,10 @@ impl ReplayArgs {
         let mut out = sandbox.arguments();
         out.extend(agent.arguments());
         out.extend(dotenv.arguments());
-        out.extend(["--on-drift".into(), on_drift.name().into()]);
-        let mut flag = |name: &str, value: OsString| out.extend([name.into(), value]);
-        answers.iter().for_each(|answer| flag("--answer", answer.into()));
-        timeout.iter().for_each(|time| flag("--timeout", time.to_string().into()));
-        agreed.iter().for_each(|digest| flag("--agree-to", digest.to_string().into()));
+        out.push(option("--on-drift", on_drift.name()));
+        out.extend(answers.iter().map(|answer| option("--answer", answer)));
+        out.extend(timeout.iter().map(|time| option("--timeout", time.to_string())));
+        out.extend(agreed.iter().map(|digest| option("--agree-to", digest.to_string())));
         let flags = [
             (strict, "--strict"),
             (allow_stale, "--allow-stale"),

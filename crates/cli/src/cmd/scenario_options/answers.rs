@@ -1,6 +1,7 @@
 //! Options that name who answers the agent, for every verb that runs or rehearses something.
 
 use super::{TryOptions, patience};
+use crate::cmd::many::option;
 use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, ExitCode, TimeSpan, visible};
@@ -182,18 +183,17 @@ impl AnswerOptions {
             first,
         } = self;
         let mut out: Vec<OsString> = Vec::new();
-        let mut flag = |name: &str, value: &OsString| out.extend([name.into(), value.clone()]);
-        answers.iter().for_each(|answer| flag("--answer", &answer.into()));
-        allow_tool.iter().for_each(|tool| flag("--allow-tool", &tool.into()));
-        deny_tool.iter().for_each(|tool| flag("--deny-tool", &tool.into()));
-        answer_policy.iter().for_each(|policy| flag("--answer-policy", &policy.into()));
-        decider_cmd.iter().for_each(|command| flag("--decider-cmd", &command.into()));
-        questions.iter().for_each(|directory| flag("--decider-dir", &directory.as_path().into()));
-        on_unanswered.iter().for_each(|what| flag("--on-unanswered", &what.name().into()));
-        flag("--decider-timeout", &decider_timeout.to_string().into());
+        out.extend(answers.iter().map(|answer| option("--answer", answer)));
+        out.extend(allow_tool.iter().map(|tool| option("--allow-tool", tool)));
+        out.extend(deny_tool.iter().map(|tool| option("--deny-tool", tool)));
+        out.extend(answer_policy.iter().map(|policy| option("--answer-policy", policy)));
+        out.extend(decider_cmd.iter().map(|command| option("--decider-cmd", command)));
+        out.extend(questions.map(|directory| option("--decider-dir", directory.as_path())));
+        out.extend(on_unanswered.iter().map(|what| option("--on-unanswered", what.name())));
+        out.push(option("--decider-timeout", decider_timeout.to_string()));
         if *decider_llm {
-            flag("--decider-model", &decider_model.into());
-            intent.iter().for_each(|intent| flag("--intent", &intent.into()));
+            out.push(option("--decider-model", decider_model));
+            out.extend(intent.iter().map(|intent| option("--intent", intent)));
             out.push("--decider-llm".into());
         }
         out.extend(first.then(|| "--first".into()));

@@ -6,6 +6,7 @@ mod refresh;
 mod scrub;
 mod show;
 mod to_script;
+mod upgrade_report;
 mod verify;
 
 use super::scenario_options::TryOptions;
@@ -14,10 +15,10 @@ use crate::error::CliError;
 use crate::output::Output;
 use belljar_contract::{AbsPath, ExitCode};
 use belljar_runner::HostEnvironment;
-use belljar_runner::tape::{Tape, find_tapes};
+use belljar_runner::tape::{FindError, Tape, find_tapes, is_named_tape};
 use std::path::PathBuf;
 
-/// Check, read, compare, export, convert, clean and refresh tapes
+/// Check, read, compare, export, convert, clean, refresh and upgrade tapes
 ///
 /// `belljar record` writes a tape beside each scenario. Keep tapes in version control with the code that they test.
 #[derive(Debug, clap::Args)]
@@ -39,12 +40,14 @@ enum What {
     ToScript(to_script::TapeToScriptArgs),
     Scrub(scrub::TapeScrubArgs),
     Refresh(Box<refresh::TapeRefreshArgs>),
+    UpgradeReport(Box<upgrade_report::TapeUpgradeReportArgs>),
 }
 
 impl Command for TapeArgs {
     fn run(&self, call: &Call<'_>) -> Result<u8, CliError> {
         let environment = match &self.what {
             What::Refresh(args) => call.environment_with(&args.record.options.dotenv)?,
+            What::UpgradeReport(args) => call.environment_with(&args.dotenv)?,
             What::Verify(_)
             | What::Show(_)
             | What::Diff(_)
@@ -64,6 +67,7 @@ impl Command for TapeArgs {
             What::ToScript(args) => args.json,
             What::Scrub(args) => args.json,
             What::Refresh(args) => args.record.options.json,
+            What::UpgradeReport(args) => args.json,
         }
     }
 
@@ -81,6 +85,7 @@ fn run(args: &TapeArgs, environment: &HostEnvironment, output: &Output) -> Resul
         What::ToScript(args) => to_script::run(args, environment, output),
         What::Scrub(args) => scrub::run(args, environment, output),
         What::Refresh(args) => refresh::run(args, environment, output),
+        What::UpgradeReport(args) => upgrade_report::run(args, environment, output),
     }
 }
 
@@ -97,5 +102,9 @@ fn tapes(paths: &[PathBuf], environment: &HostEnvironment) -> Result<Vec<AbsPath
 }
 
 fn open(path: &PathBuf, environment: &HostEnvironment) -> Result<Tape, CliError> {
-    Tape::open(&TryOptions::path(environment, path)?).map_err(CliError::from)
+    let path = TryOptions::path(environment, path)?;
+    if !is_named_tape(&path) {
+        return Err(FindError::NoTape { path }.into());
+    }
+    Tape::open(&path).map_err(CliError::from)
 }

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 /// Turn the model's recorded answers into a script that can be edited
 ///
-/// `belljar test --script FILE SCENARIO` plays it. The script answers at once; when the model answered is not in it. Each
-/// other part of the recording that a script cannot express is a warning, and the status is 3 then: an answer that was
-/// broken off, a redacted value, an answer by others than the model and the scenario.
+/// `belljar test --script FILE SCENARIO` plays it. The script answers at once, without the pauses of the
+/// recording. Each other part of the recording that a script cannot express is a warning, and the status is 3 then: an
+/// answer that was broken off, a redacted value, an answer that neither the model nor the scenario gave.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  $ belljar tape to-script scenarios/hello.tape\n  \
     $ belljar tape to-script scenarios/hello.tape --out edited.json --force --json\n")]

@@ -28,7 +28,7 @@ pub struct TapeVerifyArgs {
     /// Tapes, or directories to search for them
     #[arg(required = true, value_name = "TAPE")]
     paths: Vec<PathBuf>,
-    /// Do not accept a tape that cannot be compared with everything that it rests on
+    /// Require that the tape can be compared with everything that it rests on
     #[arg(long)]
     strict: bool,
     #[command(flatten)]

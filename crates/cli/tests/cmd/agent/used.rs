@@ -24,7 +24,7 @@ fn at_version(version: &str) -> String {
 }
 
 /// Puts a program into the store as a version, as an installation would have.
-fn keep(stage: &Stage, version: &str, program: &Path) {
+pub fn keep(stage: &Stage, version: &str, program: &Path) {
     let at = at_version(version);
     fs::create_dir_all(stage.path(&at)).unwrap();
     let to = stage.path(&format!("{at}/claude"));

@@ -72,7 +72,7 @@ fn comes_back(stage: &Stage, exchanges: u64, by: &str) {
             let args = [&["replay", "scenarios/hello.tape"], lane, more].concat();
             stage.finish(&mut with_agent(stage, &args)).stderr
         };
-        assert!(shown(&[]).contains(&format!("recorded: answered by {by}")), "{}", shown(&[]));
+        assert!(shown(&[]).contains(&format!("answered by {by}, as recorded")), "{}", shown(&[]));
         let all = shown(&["--explain"]);
         assert!(all.contains(&format!("answered by {by} (recorded: ")), "{all}");
     }

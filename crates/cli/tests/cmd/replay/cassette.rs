@@ -148,6 +148,18 @@ fn what_was_taken_out_of_one_does_not_show_an_absence() {
 }
 
 #[test]
+fn a_file_that_stayed_as_it_was_is_told_from_a_changed_one() {
+    for (before, expected) in [(REPORT, (Some(0), "pass")), ("{}\n", (Some(1), "fail"))] {
+        let mut one = cassette();
+        one["preRunPaths"] = json!(["outputs/report.json"]);
+        one["preRunHashes"] = json!({"outputs/report.json": Digest::of(before.as_bytes()).hex()});
+        one["scenario"]["assert"] = json!([{"input_unmodified": "outputs/report.json"}]);
+        let (status, row) = replay(&one, &["--allow-stale"]);
+        assert_eq!((status, outcomes(&row)), (expected.0, vec![expected.1]), "{before}: {row:#}");
+    }
+}
+
+#[test]
 fn one_whose_frozen_scenario_lost_a_check_or_has_another_is_never_green() {
     let mut changed = Vec::new();
     for (key, other) in [

@@ -62,10 +62,20 @@ fn a_declared_value_is_made_alike_in_both_lanes() {
     assert!(shown.stdout.contains("/Build ([0-9]+) finished/ sha256:"), "{shown:?}");
     let verified = stage.run(&["tape", "verify", "scenarios/hello.tape"]);
     assert!(!verified.stdout.contains("contradict"), "{verified:?}");
-    // Without it the same value drifts.
+    // Without it the same value drifts, and the hint says how it would not.
     declare(&stage, &[]);
     assert_eq!(record(&stage).status.code(), Some(0));
-    assert_eq!(replay(&stage, &[]).0, Some(7));
+    let drifted = stage.finish(&mut with_agent(&stage, &["replay", "scenarios/hello.tape"]));
+    assert_eq!(drifted.status.code(), Some(7), "{}", drifted.stderr);
+    let (_, hint) = drifted.stderr.split_once("add this to the session, and record again\n").unwrap();
+    let lines: Vec<&str> = hint.lines().take(4).map(|line| line.strip_prefix("  ").unwrap()).collect();
+    assert_eq!(lines[2].trim(), "pattern: \"Build ([0-9]+) finished: 3 entries\"", "{hint}");
+    let session = fs::read_to_string(stage.path("project/scenarios/session.yaml")).unwrap();
+    let unindented: Vec<&str> = lines.iter().map(|line| line.strip_prefix("  ").unwrap()).collect();
+    stage.write("project/scenarios/session.yaml", format!("{session}{}\n", unindented.join("\n")));
+    let found = record(&stage);
+    assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
+    assert_eq!(replay(&stage, &[]).0, Some(0), "as the hint says");
 }
 
 /// A change beside the value is as much a drift as without the normaliser.

@@ -165,11 +165,46 @@ fn an_input_is_compared_with_all_of_its_files() {
     directory("a missing file");
     stage.link("project/given/data/in.txt", "elsewhere");
     directory("a link in the place of a file");
+    fs::remove_file(&old).unwrap();
+    stage.write("project/given/data/in.txt", "given\n");
+    fs::create_dir(stage.path("project/given/data/empty")).unwrap();
+    directory("a directory without a file");
     fs::remove_dir_all(stage.path("project/given/data")).unwrap();
     stage.link("project/given/data", "../../home");
     let (status, row) = replay(&stage, &["--protocol"]);
     assert_eq!(status, Some(3), "{row:#}");
     assert!(row["changed"].to_string().contains("cannot be compared"), "{row:#}");
+}
+
+/// A skill may look for a directory. A tape of an earlier version does not say whether there was one.
+#[test]
+fn a_directory_without_files_is_compared_unless_the_tape_is_older() {
+    require!(Agent, Bwrap);
+    let stage = stage();
+    let head = stage.path("project/scenarios/hello.tape/tape.json");
+    let empty = stage.path("project/skills/hello/cache");
+    fs::create_dir(&empty).unwrap();
+    for more in [&["--protocol"][..], &[]] {
+        let (status, row) = replay(&stage, more);
+        assert_eq!((status, named(&row)), (Some(3), vec!["the skill `hello`".to_owned()]), "{row:#}");
+    }
+    fs::remove_dir(&empty).unwrap();
+    // As an earlier version wrote it: names have no spaces here, so that only the member differs.
+    let mut tape: TapeHead = serde_json::from_slice(&fs::read(&head).unwrap()).unwrap();
+    tape.scenario.trees = belljar_contract::TapeTrees::Files;
+    tape.integrity = tape.reckoned();
+    let text = serde_json::to_string(&tape).unwrap();
+    assert!(!text.contains("\"trees\""), "{text}");
+    fs::write(&head, text).unwrap();
+    for made in [false, true] {
+        if made {
+            fs::create_dir(&empty).unwrap();
+        }
+        for more in [&["--protocol"][..], &[]] {
+            let (status, row) = replay(&stage, more);
+            assert_eq!((status, named(&row)), (Some(0), Vec::new()), "{made}: {row:#}");
+        }
+    }
 }
 
 /// Tapes of the first format may lack them; there, nothing was taken out.

@@ -31,7 +31,7 @@ pub enum OwnRequestError {
     #[error("the model's response is not a message with text")]
     Form,
     /// It refused, was cut off, called a tool, or is another model's.
-    #[error("the model's response is no answer: {why}")]
+    #[error("the model's response is not an answer: {why}")]
     NoAnswer { why: String },
 }
 

@@ -2,7 +2,7 @@
 
 use super::super::drift::{self, DIFFERENCES_SHOWN, Difference, DriftKind};
 use super::super::normaliser::{Canonical, Normaliser, read_kept};
-use super::super::owned::{OwnedPart, OwnedParts};
+use super::super::owned::{OwnedPart, OwnedParts, Parameter};
 use super::{Matching, ReplayInner, ReplayReport, ReplayState};
 use belljar_contract::ConversationKey;
 use serde_json::Value;
@@ -12,7 +12,9 @@ impl ReplayInner {
     /// The exchange of a conversation whose request is the same on the user's side, in the order of
     /// [`ReplayInner::recorded`]. The next one is looked at first, because each has to be read.
     pub(super) fn crossed(&self, state: &ReplayState, own: &[usize], canonical: &Canonical) -> Option<usize> {
-        let present = OwnedParts::of_present(&canonical.value, &canonical.readable);
+        let first = own.first()?;
+        let chosen = self.chosen(&self.setup.exchanges[*first].conversation);
+        let present = OwnedParts::of_present((&canonical.value, &canonical.readable), chosen);
         let as_wanted = |at: usize| self.setup.exchanges[at].request.delivery == canonical.delivery;
         let first_of = |all: &mut dyn Iterator<Item = usize>| {
             let mut other = None;
@@ -37,9 +39,20 @@ impl ReplayInner {
         if count.get().is_some_and(|count| *count != present.parts.len()) {
             return false;
         }
-        let Some(recorded) = self.request(at).map(|request| OwnedParts::of(&request)) else { return false };
+        let chosen = self.chosen(&self.setup.exchanges[at].conversation);
+        let Some(recorded) = self.request(at).map(|request| OwnedParts::of(&request, chosen)) else {
+            return false;
+        };
         count.get_or_init(|| recorded.parts.len());
         recorded.matches(present)
+    }
+
+    /// The parameters that the user's side chose for a conversation.
+    fn chosen(&self, conversation: &ConversationKey) -> &BTreeSet<Parameter> {
+        match conversation {
+            ConversationKey::Main => &self.setup.chosen.main,
+            ConversationKey::SubAgent { .. } => &self.setup.chosen.sub_agents,
+        }
     }
 
     fn request(&self, at: usize) -> Option<Value> {
@@ -75,11 +88,16 @@ impl ReplayInner {
     }
 
     /// How far a recorded request is from the present one: in turns, which outweigh the rest, and in differences.
-    pub(super) fn distance(&self, recorded: &Value, present: &Canonical) -> (usize, usize) {
+    pub(super) fn distance(
+        &self,
+        (recorded, conversation): (&Value, &ConversationKey),
+        present: &Canonical,
+    ) -> (usize, usize) {
         match self.setup.matching {
             Matching::UserSide => {
-                let owned = OwnedParts::of(recorded);
-                let now = OwnedParts::of_present(&present.value, &present.readable);
+                let chosen = self.chosen(conversation);
+                let owned = OwnedParts::of(recorded, chosen);
+                let now = OwnedParts::of_present((&present.value, &present.readable), chosen);
                 (owned.parts.len().abs_diff(now.parts.len()), owned.differing(&now).len())
             }
             Matching::Whole => {
@@ -91,15 +109,28 @@ impl ReplayInner {
     }
 }
 
-/// Describes what differs on the user's side.
-pub(super) fn describe(
-    recorded: &Value,
-    canonical: &Canonical,
+impl ReplayInner {
+    /// Describes what differs on the user's side.
+    pub(super) fn describe_crossed(
+        &self,
+        (recorded, conversation): (&Value, &ConversationKey),
+        canonical: &Canonical,
+    ) -> Described {
+        let present = (&canonical.value, &canonical.readable);
+        let chosen = self.chosen(conversation);
+        let (before, now) = (OwnedParts::of(recorded, chosen), OwnedParts::of_present(present, chosen));
+        describe((recorded, &canonical.value), (&before, &now), &self.setup.normalisers.built_in)
+    }
+}
+
+type Described = (DriftKind, Vec<&'static str>, Vec<Difference>, usize);
+
+fn describe(
+    (recorded, present): (&Value, &Value),
+    (before, now): (&OwnedParts, &OwnedParts),
     used: &[Normaliser],
-) -> (DriftKind, Vec<&'static str>, Vec<Difference>, usize) {
-    let present = &canonical.value;
-    let (before, now) = (OwnedParts::of(recorded), OwnedParts::of_present(present, &canonical.readable));
-    let places = before.differing(&now);
+) -> Described {
+    let places = before.differing(now);
     let covered = drift::covered(&before.document(), &now.document(), used);
     let is_result = |part: &OwnedPart| part.value.get("result").is_some();
     let in_result = places.iter().all(|(left, right)| left.or(*right).is_some_and(is_result));

@@ -11,9 +11,9 @@ mod wrapper_tests;
 use super::metadata::Platform;
 use crate::environment::HostEnvironment;
 use belljar_contract::{AbsPath, HarnessProfile, visible};
+use belljar_sys::regular::open_regular;
 use managers::{ManagedProgram, Manager};
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -212,6 +212,6 @@ fn executable(path: &Path) -> Result<AbsPath, String> {
 
 fn head(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    open_regular(path)?.take(HEAD).read_to_end(&mut head)?;
     Ok(head)
 }

@@ -1,6 +1,7 @@
 //! The files that a session names, each with its place.
 
 use super::{Check, at, described};
+use crate::agents::{Absence, absence};
 use crate::suite::load::{LoadError, NamedFiles, find};
 use crate::suite::scope::{self, Reading, Scope};
 use belljar_contract::{AbsPath, Diagnostic, PathUse, Severity};
@@ -55,6 +56,12 @@ impl Check<'_> {
                     found.push(at(span, Severity::Error, described(&error)));
                 }
             }
+        }
+        if let Some(release) = &session.agent
+            && let Some(Absence { message, help }) = absence(environment, release)
+        {
+            let span = &document.root().nearest_to("agent").span;
+            found.push(at(span, Severity::Warning, ("not-installed", message, &help)));
         }
         let whole = resolved(session).map(|(files, _)| files);
         if let (Err(error), true) = (&whole, sound) {

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 pub const GATES_DONE: &str = "done.json";
 /// The file that names the process that asks.
 const ASKING: &str = "run.json";
+/// The same while it is written.
+pub(super) const BEGINNING: &str = "run.json.new";
 /// The version of [`ASKING`].
 const VERSION: u64 = 1;
 /// The longest question or reply, in bytes.
@@ -80,14 +82,22 @@ pub(super) fn asking(directory: &AbsPath) -> Option<Birth> {
     Birth::parse(value["process"].as_str().filter(|_| value["version"] == VERSION)?)
 }
 
-/// Whether a decider has used the directory.
+/// Whether the directory may be one of a decider, of another version too.
 pub(super) fn is_of_a_decider(directory: &AbsPath) -> bool {
-    let exists = |name: &str| directory.child(name).as_path().symlink_metadata().is_ok();
+    exists(directory, ASKING) || has_asked(directory)
+}
+
+/// Whether a decider asks or has asked in the directory. A run and a tape have a file of the name of its mark.
+pub(super) fn has_asked(directory: &AbsPath) -> bool {
     let has_question = || {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|name| is_gate_file(&name))
     };
-    exists(ASKING) || exists(GATES_DONE) || has_question()
+    asking(directory).is_some() || exists(directory, GATES_DONE) || has_question()
+}
+
+fn exists(directory: &AbsPath, name: &str) -> bool {
+    directory.child(name).as_path().symlink_metadata().is_ok()
 }
 
 fn is_gate_file(name: &str) -> bool {

@@ -1,5 +1,6 @@
 //! A scenario from a kept run: its prompt, its answers, and checks that the run itself passes.
 
+use super::session_of_run::session_of_run;
 use super::{Scaffold, relative};
 use crate::environment::HostEnvironment;
 use crate::store::kept_run::{KeptRun, KeptRunError};
@@ -70,37 +71,21 @@ pub fn scaffold_from_run(
     if let Some(path) = session.filter(|path| !path.as_path().is_file()) {
         return Err(FromRunError::NoSession { path: path.clone() });
     }
-    let session = match (session, own.get("session").and_then(Value::as_str)) {
-        (Some(path), _) => Some(relative(&place, path)),
-        (None, Some(written)) if written == "(inline)" => Some(written.to_owned()),
-        (None, Some(written)) => match session_of_run(&kept, written) {
-            Some(path) => Some(relative(&place, &path)),
-            None => {
-                notes.push(format!(
-                    "`session: {}` is relative to the scenario of the run, which is gone; name the file with \
-                     --session",
-                    plain(written)
-                ));
-                Some(written.to_owned())
-            }
-        },
-        (None, None) => {
-            if evidence.seen.iter().any(|seen| matches!(seen.what, Observation::SkillActivated { .. })) {
-                notes.push("the run used a skill; name a session that has it with --session".to_owned());
-            }
-            None
+    let (session, file) = match session {
+        Some(path) => (Some(relative(&place, path)), None),
+        None => {
+            session_of_run(&kept, own.get("session").and_then(Value::as_str), (&out, environment), &mut notes)
         }
     };
+    if session.is_none()
+        && evidence.seen.iter().any(|seen| matches!(seen.what, Observation::SkillActivated { .. }))
+    {
+        notes.push("the run used a skill; name a session that has it with --session".to_owned());
+    }
     let text =
         Text { name: &name, run: kept.run.head.id.to_string(), prompt: &prompt, session: session.as_deref() };
     let text = text.written(&own, &evidence, &mut notes);
-    Ok(Scaffold { files: vec![(out, text)], notes })
-}
-
-/// The session that the scenario of a run named, if it is still there.
-fn session_of_run(kept: &KeptRun, written: &str) -> Option<AbsPath> {
-    let scenario = AbsPath::new(kept.summary.as_ref()?.scenario.as_ref()?).ok()?;
-    scenario.parent()?.join(written).ok().filter(|path| path.as_path().is_file())
+    Ok(Scaffold { files: std::iter::once((out, text)).chain(file).collect(), notes })
 }
 
 /// The scenario that the run was made with, as data; empty where it had none or a secret was replaced in it.
@@ -120,7 +105,7 @@ fn own_scenario(kept: &KeptRun, notes: &mut Vec<String>) -> Map<String, Value> {
     }
 }
 
-fn is_redacted(text: &str) -> bool {
+pub(super) fn is_redacted(text: &str) -> bool {
     belljar_contract::holds_redaction(text.as_bytes())
 }
 
@@ -169,21 +154,18 @@ impl Text<'_> {
     }
 }
 
-/// The answers of the scenario, then those that were given otherwise.
+/// The answers that others gave than the scenario, then its own: a rule of the command line comes before them in a run, and
+/// what a rule of the scenario matches is left to no other.
 fn answers(own: &Map<String, Value>, evidence: &Evidence, notes: &mut Vec<String>) -> String {
     let mut text = String::new();
-    for rule in own.get("answers").and_then(Value::as_array).into_iter().flatten() {
-        text.push_str(&format!("  - {}\n", flow(rule)));
-    }
     let given = given_answers_by(evidence.seen.iter().map(|seen| &seen.what), |by| by != "scenario");
     for rule in given.rules {
-        if is_redacted(&rule) {
-            notes.push("an answer contains a secret and is left out".to_owned());
-            continue;
-        }
         rule.lines().for_each(|line| text.push_str(&format!("  {line}\n")));
     }
     notes.extend(given.notes);
+    for rule in own.get("answers").and_then(Value::as_array).into_iter().flatten() {
+        text.push_str(&format!("  - {}\n", flow(rule)));
+    }
     if text.is_empty() { text } else { format!("answers:\n{text}") }
 }
 
@@ -258,7 +240,7 @@ fn block(check: &Value) -> String {
 }
 
 /// Data in YAML's flow style.
-fn flow(value: &Value) -> String {
+pub(super) fn flow(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
         Value::Array(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),

@@ -4,6 +4,7 @@ mod from_run;
 mod from_subject;
 mod new_script;
 mod script_text;
+mod session_of_run;
 
 pub use from_run::{FromRunError, scaffold_from_run};
 pub use from_subject::scaffold_new;

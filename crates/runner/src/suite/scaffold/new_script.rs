@@ -19,15 +19,19 @@ pub fn scaffold_script(environment: &HostEnvironment, named: &AbsPath) -> Result
     let (skill, plays) = match is_scenario {
         true => {
             let trial = load_scenario_alone(environment, named)?;
-            let plays = format!("belljar test --scripted {}", environment.shown(named));
+            let plays = format!("`belljar test --scripted {}`", environment.shown(named));
             (trial.scenario.skills.first().cloned(), plays)
         }
-        false => (None, format!("belljar test --script {} SCENARIO", environment.shown(&file))),
+        false => {
+            let file = environment.shown(&file);
+            let skill = format!("`belljar skill DIR \"PROMPT\" --script {file}`");
+            (None, format!("{skill}, or with a scenario `belljar test --script {file} SCENARIO`,"))
+        }
     };
     let text = match &skill {
         Some(skill) => first_script_text("Skill", json!({"skill": skill})),
         // It asks for no permission and changes nothing.
-        None => first_script_text("Glob", json!({"pattern": "**/*"})),
+        None => first_script_text("Bash", json!({"command": "ls", "description": "List the workspace"})),
     };
-    Ok(Scaffold { files: vec![(file, text)], notes: vec![format!("`{plays}` plays it")] })
+    Ok(Scaffold { files: vec![(file, text)], notes: vec![format!("edit its turns; {plays} plays it")] })
 }

@@ -18,6 +18,7 @@ const MODE_AT: usize = 24;
 const EXTENDED: u16 = 0x4000;
 const NAME_LENGTH: u16 = 0x0fff;
 const SKIP_WORKTREE: u16 = 0x4000;
+const INTENT_TO_ADD: u16 = 0x2000;
 
 const TYPE_MASK: u32 = 0o170_000;
 const TYPE_DIRECTORY: u32 = 0o040_000;
@@ -50,6 +51,8 @@ pub struct IndexEntry<'a> {
     pub path: &'a [u8],
     /// The work tree does not hold it on purpose.
     pub skip_worktree: bool,
+    /// Only its name was added, with `git add -N`: no content of it is in the repository.
+    pub intent_to_add: bool,
     /// It stands for another repository.
     pub gitlink: bool,
     /// The name of the object.
@@ -103,8 +106,9 @@ pub fn read(
     for _ in 0..count {
         let entry = cursor.entry(version, hash, &mut path)?;
         check(&path)?;
-        let EntryHead { skip_worktree, gitlink, id, mode, stage } = entry;
-        if visit(IndexEntry { path: &path, skip_worktree, gitlink, id, mode, stage }).is_break() {
+        let EntryHead { skip_worktree, intent_to_add, gitlink, id, mode, stage } = entry;
+        let entry = IndexEntry { path: &path, skip_worktree, intent_to_add, gitlink, id, mode, stage };
+        if visit(entry).is_break() {
             return Ok(());
         }
     }
@@ -138,6 +142,7 @@ fn check(path: &[u8]) -> Result<(), IndexError> {
 
 struct EntryHead<'a> {
     skip_worktree: bool,
+    intent_to_add: bool,
     gitlink: bool,
     id: &'a [u8],
     mode: u32,
@@ -231,6 +236,7 @@ impl<'a> Cursor<'a> {
         }
         let stage = (flags >> 12 & 3) as u8;
         let skip_worktree = further & SKIP_WORKTREE != 0;
-        Ok(EntryHead { skip_worktree, gitlink: kind == TYPE_GITLINK, id, mode, stage })
+        let intent_to_add = further & INTENT_TO_ADD != 0;
+        Ok(EntryHead { skip_worktree, intent_to_add, gitlink: kind == TYPE_GITLINK, id, mode, stage })
     }
 }

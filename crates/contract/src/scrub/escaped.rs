@@ -184,7 +184,7 @@ mod tests {
     fn fuzz_unescaped() {
         bolero::check!().with_type::<Vec<u8>>().for_each(|text| {
             let backslashes =
-                |byte: &u8| if byte % 3 == 0 { b'\\' } else { b"u/\\n0d8"[usize::from(byte % 7)] };
+                |byte: &u8| if byte.is_multiple_of(3) { b'\\' } else { b"u/\\n0d8"[usize::from(byte % 7)] };
             for text in [text.clone(), text.iter().map(backslashes).collect()] {
                 let read = Unescaped::of(&text);
                 for one in read.readings() {

@@ -3,7 +3,7 @@
 
 use super::plugins::{marketplace_plugins, plugin_name, push_once, skills};
 use super::requests::{HostsFrom, TrialUse};
-use super::scope::{self, Permit, Reading, Scope};
+use super::scope::{self, FilesRead, Permit, Reading, Scope};
 use crate::agents::known_agent;
 use crate::environment::HostEnvironment;
 use crate::git::Untracked;
@@ -155,8 +155,8 @@ pub fn load_scenario(
     };
     let (found, named) = find(environment, &session, (&beside, &reading))?;
     trial.named.extend(named);
-    let (permitted, parsed) = reading.end();
-    trial.named.extend(permitted);
+    let FilesRead { beyond, parsed } = reading.end();
+    trial.named.extend(beyond);
     let trial = Trial { session, found, parsed, ..trial };
     trial.has_its_skills()?;
     trial.bounded()

@@ -3,7 +3,7 @@
 use super::load::{LoadError, NamedFiles, Trial, find, plugin_paths, profile, skill_paths};
 use super::plugins::{plugin_name, skills};
 use super::requests::HostsFrom;
-use super::scope::{Permit, Reading, Scope};
+use super::scope::{FilesRead, Permit, Reading, Scope};
 use super::stage::DirectoryAccess;
 use crate::environment::HostEnvironment;
 use crate::git::Untracked;
@@ -107,8 +107,8 @@ pub fn load_subject(
         requires_capabilities: Vec::new(),
     };
     let checks = Checks::none(Lane::Local);
-    let (permitted, parsed) = reading.end();
-    named.extend(permitted);
+    let FilesRead { beyond, parsed } = reading.end();
+    named.extend(beyond);
     let trial = Trial {
         scenario,
         session,

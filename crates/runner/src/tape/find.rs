@@ -200,7 +200,7 @@ mod tests {
         let head = tape.child(HEAD);
         mknodat(CWD, head.as_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let environment = crate::suite::test_environment(&top);
-        assert_eq!(find_tapes(&top).unwrap(), [tape.clone()]);
+        assert_eq!(find_tapes(&top).unwrap(), std::slice::from_ref(&tape));
         assert_eq!(not_replayed(&top, &[tape], &environment), []);
     }
 

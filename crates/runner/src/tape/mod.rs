@@ -83,7 +83,6 @@ use belljar_plan::Session;
 use belljar_record::Redact;
 use belljar_record::tape::{ExchangeLog, TapeDraft};
 use scenario_files::ScenarioFiles;
-use serde_json::Value;
 use std::borrow::Cow;
 use std::io;
 use std::ops::Deref;
@@ -160,10 +159,9 @@ impl ReplayModel {
 
     /// The time limit that the agent was told when the tape was recorded; the outer `None` if that is not known.
     pub(crate) fn time_told(&self) -> Option<Option<Duration>> {
-        match self.tape.run().head().ok()?.plan.pointer("/limits/time")? {
-            Value::Null => Some(None),
-            time => Some(Some(TimeSpan::parse(time.as_str()?).ok()?.duration())),
-        }
+        let plan = self.tape.run().head().ok()?.plan;
+        let time = plan.pointer("/limits/time").filter(|time| time.is_null() || time.is_string())?;
+        time.as_str().map(|text| TimeSpan::parse(text).map(TimeSpan::duration)).transpose().ok()
     }
 
     /// What the digests of trees on the tape cover.

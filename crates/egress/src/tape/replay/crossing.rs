@@ -12,7 +12,7 @@ impl ReplayInner {
     /// The exchange of a conversation whose request is the same on the user's side, in the order of
     /// [`ReplayInner::recorded`]. The next one is looked at first, because each has to be read.
     pub(super) fn crossed(&self, state: &ReplayState, own: &[usize], canonical: &Canonical) -> Option<usize> {
-        let Some(first) = own.first() else { return None };
+        let first = own.first()?;
         let chosen = self.chosen(&self.setup.exchanges[*first].conversation);
         let present = OwnedParts::of_present((&canonical.value, &canonical.readable), chosen);
         let as_wanted = |at: usize| self.setup.exchanges[at].request.delivery == canonical.delivery;

@@ -157,8 +157,8 @@ pub fn load_scenario(
     };
     let (found, named) = find(environment, &session, (&beside, &reading))?;
     trial.named.extend(named);
-    let FilesRead { permitted, parsed } = reading.end();
-    trial.named.extend(permitted);
+    let FilesRead { beyond, parsed } = reading.end();
+    trial.named.extend(beyond);
     let trial = Trial { session, found, parsed, ..trial };
     trial.has_its_skills()?;
     trial.bounded()

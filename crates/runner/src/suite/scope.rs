@@ -83,6 +83,14 @@ impl Scope {
 /// Decides whether the files outside a suite that were found while loading it may be read.
 pub type Permit<'a> = &'a dyn Fn(&Wishes) -> bool;
 
+/// The files that were read for a suite.
+pub(super) struct FilesRead {
+    /// Those outside of it, which were permitted.
+    pub beyond: Vec<(PathUse, AbsPath)>,
+    /// The digests of those that were parsed, as they were then.
+    pub parsed: Vec<(PathUse, Digest)>,
+}
+
 /// Reads the files of a suite. A file outside the suite is opened only with a permit.
 pub(super) struct Reading<'a> {
     environment: &'a HostEnvironment,
@@ -92,20 +100,14 @@ pub(super) struct Reading<'a> {
     parsed: RefCell<Vec<(PathUse, Digest)>>,
 }
 
-pub(super) struct FilesRead {
-    /// The permitted files outside the suite.
-    pub(super) permitted: Vec<(PathUse, AbsPath)>,
-    /// The digests of all files that were parsed.
-    pub(super) parsed: Vec<(PathUse, Digest)>,
-}
-
 impl<'a> Reading<'a> {
     pub(super) fn new(environment: &'a HostEnvironment, scope: &'a Scope, permit: Permit<'a>) -> Self {
         Self { environment, scope, permit, beyond: RefCell::default(), parsed: RefCell::default() }
     }
 
+    /// What was read.
     pub(super) fn end(self) -> FilesRead {
-        FilesRead { permitted: self.beyond.into_inner(), parsed: self.parsed.into_inner() }
+        FilesRead { beyond: self.beyond.into_inner(), parsed: self.parsed.into_inner() }
     }
 
     /// Asks for a permit for those of the paths that lie outside the suite.

@@ -110,8 +110,8 @@ pub fn load_subject(
         requires_capabilities: Vec::new(),
     };
     let checks = Checks::none(Lane::Local);
-    let FilesRead { permitted, parsed } = reading.end();
-    named.extend(permitted);
+    let FilesRead { beyond, parsed } = reading.end();
+    named.extend(beyond);
     let trial = Trial {
         scenario,
         session,

@@ -31,7 +31,7 @@ pub use kept::{
     text_without, value_without,
 };
 pub use normaliser::{Normaliser, UnknownNormaliser};
-pub use owned::{Chosen, Parameter};
+pub use owned::{ChosenParameters, Parameter};
 pub use private::{Private, has_word};
 pub use recorder::{KeepExchanges, Recorder, Taped};
 pub use replay::{Matching, OnDrift, Pace, Replay, ReplayReport, ReplaySetup, TapeBodies, Unconsumed};

@@ -60,7 +60,7 @@ impl Parameter {
 
 /// The parameters that the user's side chose, now or when a tape was recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenParameters {
     pub main: BTreeSet<Parameter>,
     /// Those of sub-agents.
     pub sub_agents: BTreeSet<Parameter>,

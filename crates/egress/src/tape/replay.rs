@@ -10,7 +10,7 @@ mod crossing;
 use super::agent_differences::AgentDifferences;
 use super::drift::{self, Drift, DriftKind};
 use super::normaliser::{Canonical, Normaliser, read_kept};
-use super::owned::Chosen;
+use super::owned::ChosenParameters;
 use super::replay_body::{self, Wanted};
 use super::suite::{Normalisers, SuiteChanges};
 use super::{Scrub, is_taped};
@@ -93,7 +93,7 @@ pub struct ReplaySetup {
     pub scrub: Scrub,
     pub matching: Matching,
     /// What of it the user's side chose.
-    pub chosen: Chosen,
+    pub chosen: ChosenParameters,
     pub on_drift: OnDrift,
     pub pace: Pace,
     /// The live model, for [`OnDrift::Live`].

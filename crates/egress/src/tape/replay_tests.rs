@@ -113,10 +113,14 @@ fn replay(memory: &Memory, on_drift: OnDrift) -> Replay {
 }
 
 fn replay_by(memory: &Memory, matching: Matching, on_drift: OnDrift) -> Replay {
-    replay_chosen(memory, (matching, Chosen::default()), on_drift)
+    replay_chosen(memory, (matching, ChosenParameters::default()), on_drift)
 }
 
-fn replay_chosen(memory: &Memory, (matching, chosen): (Matching, Chosen), on_drift: OnDrift) -> Replay {
+fn replay_chosen(
+    memory: &Memory,
+    (matching, chosen): (Matching, ChosenParameters),
+    on_drift: OnDrift,
+) -> Replay {
     Replay::new(ReplaySetup {
         exchanges: memory.0.lock().unwrap().0.clone(),
         bodies: Arc::new(memory.clone()),
@@ -287,7 +291,7 @@ async fn secrets_are_redacted_in_requests_and_responses() {
         normalisers: Normaliser::defaults().into(),
         scrub: scrub("hush2"),
         matching: Matching::Whole,
-        chosen: Chosen::default(),
+        chosen: ChosenParameters::default(),
         on_drift: OnDrift::Fail,
         pace: Pace::Fast,
         live: None,
@@ -369,7 +373,7 @@ async fn a_parameter_that_the_users_side_chose_is_not_the_agents() {
         (model(), BTreeSet::new(), [400, 400]),
         (BTreeSet::new(), model(), [200, 400]),
     ] {
-        let chosen = Chosen { main, sub_agents };
+        let chosen = ChosenParameters { main, sub_agents };
         let crossing = replay_chosen(&memory, (Matching::UserSide, chosen), OnDrift::Fail);
         let main = said(crossing.answer(asked(None, &body))).await.0;
         let below = said(crossing.answer(asked(Some("a"), &body))).await.0;

@@ -82,7 +82,7 @@ use belljar_contract::{
 };
 use belljar_egress::gateway::Responder;
 use belljar_egress::tape::{
-    Chosen, KeepExchanges, Matching, Parameter, Replay, ReplaySetup, Scrub, TapeBodies,
+    ChosenParameters, KeepExchanges, Matching, Parameter, Replay, ReplaySetup, Scrub, TapeBodies,
 };
 use belljar_plan::Session;
 use belljar_record::Redact;
@@ -112,7 +112,7 @@ pub struct ReplayModel {
     pace: Pace,
     across: AcrossVersions,
     matching: Matching,
-    chosen: Chosen,
+    chosen: ChosenParameters,
 }
 
 /// What must be as it was recorded.
@@ -143,7 +143,7 @@ impl ReplayModel {
             pace,
             across,
             matching: Matching::Whole,
-            chosen: Chosen::default(),
+            chosen: ChosenParameters::default(),
         })
     }
 
@@ -208,7 +208,7 @@ impl ReplayModel {
 
 /// The parameters of requests that the user's side chose, now or when a tape was recorded. What another session chose is
 /// not known.
-fn chosen(trial: &Trial, head: &TapeHead) -> Chosen {
+fn chosen(trial: &Trial, head: &TapeHead) -> ChosenParameters {
     let Session { model, thinking, thinking_display, agent_env, .. } = &trial.session;
     let other = ScenarioFiles::of(trial).session != head.scenario.session;
     let parameters = [
@@ -221,7 +221,7 @@ fn chosen(trial: &Trial, head: &TapeHead) -> Chosen {
     ];
     let main = parameters.into_iter().filter(|(_, chosen)| *chosen).map(|(one, _)| one);
     let sub_agents = (agent_env.subagent_model.is_some() || other).then_some(Parameter::Model);
-    Chosen { main: main.collect(), sub_agents: sub_agents.into_iter().collect() }
+    ChosenParameters { main: main.collect(), sub_agents: sub_agents.into_iter().collect() }
 }
 
 /// Why the normalisers of a tape cannot be applied.

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 pub const GATES_DONE: &str = "done.json";
 /// The file that names the process that asks.
 const ASKING: &str = "run.json";
+/// The same while it is written.
+pub(super) const BEGINNING: &str = "run.json.new";
 /// The version of [`ASKING`].
 const VERSION: u64 = 1;
 /// The longest question or reply, in bytes.

@@ -1,6 +1,8 @@
 //! Follows the questions in the directory of a run, or of all runs of a suite.
 
-use super::directory::{AskingState, DirectoryError, asking, below, forget, has_asked, small_text, watch};
+use super::directory::{
+    AskingState, BEGINNING, DirectoryError, asking, below, forget, has_asked, small_text, watch,
+};
 use crate::session::supervise::take_signals;
 use crate::store::runtime::make_private;
 use belljar_contract::AbsPath;
@@ -99,10 +101,11 @@ impl Gates {
         let signals = take_signals().map_err(|error| failed(io::Error::other(error)))?;
         make_private(&directory).map_err(failed)?;
         // A run that begins at this moment has written nothing but temporary files.
-        let is_hidden = |entry: io::Result<std::fs::DirEntry>| {
-            entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
+        let is_temporary = |entry: io::Result<std::fs::DirEntry>| {
+            let name = entry.map(|entry| entry.file_name());
+            name.is_ok_and(|name| name == BEGINNING || name.as_encoded_bytes().starts_with(b"."))
         };
-        let is_unused = std::fs::read_dir(&directory).map_err(failed)?.all(is_hidden);
+        let is_unused = std::fs::read_dir(&directory).map_err(failed)?.all(is_temporary);
         let gates = if is_unused { Self::watching(directory) } else { Self::new(directory) }?;
         Ok(Self { signals: Some(signals), ..gates })
     }
@@ -200,6 +203,17 @@ pub(super) fn read_gate(directory: &AbsPath, number: u64) -> Option<Map<String, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a run writes first is followed, however far it is; what another program writes is not.
+    #[test]
+    fn a_directory_in_which_a_run_begins_is_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = AbsPath::new(place.path()).unwrap();
+        for (name, follows) in [(".x", true), (BEGINNING, true), ("notes.txt", false)] {
+            std::fs::write(directory.child(name), "").unwrap();
+            assert_eq!(Gates::follow(directory.clone()).is_ok(), follows, "{name}");
+        }
+    }
 
     #[test]
     fn a_gate_is_named_below_its_directory_only() {

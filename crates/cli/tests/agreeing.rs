@@ -332,7 +332,7 @@ fn suites_are_trusted_and_that_is_taken_back() {
     let found = trust(&["--yes"]);
     assert_eq!(found.status.code(), Some(0), "{}", found.stderr);
     assert!(found.stderr.contains("upload: ") && found.stdout.ends_with(": agreed\n"), "{found:?}");
-    assert!(found.stderr.contains("warning: `tests/empty.yaml` is no scenario"), "{}", found.stderr);
+    assert!(found.stderr.contains("warning: `tests/empty.yaml` is not a scenario"), "{}", found.stderr);
     assert_eq!(agreements(&stage), 1, "a scenario that asks for nothing needs none");
     assert_eq!(stage.json(&["trust", "--suite", "tests", "--json"])["data"]["standing"], "agreed");
     assert_eq!(trust(&["--revoke"]).stdout, "revoked 1 agreement\n");

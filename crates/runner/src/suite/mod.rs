@@ -266,7 +266,6 @@ impl Trial {
         };
         let facts = TapeFacts::of(&planned, &skill_places(plan), environment, (&taping, &model));
         let subject = RunSubject { verb, scenario: Some(self.used(plan)) };
-        let mut ask = |message: &str| crate::session::terminal::ask_hidden(message);
         let launch_facts = LaunchFacts::gather(&planned, environment).map_err(Box::new)?;
         let workload = Workload::Agent(self.arguments(&planned, version, &conversation)?);
         let is_new = !stage.has_begun();
@@ -284,7 +283,7 @@ impl Trial {
             time: self.time_limit(told),
             // The user was asked about the backend with the suite.
             open: &mut |_| {},
-            ask: &mut ask,
+            ask: &mut |message| crate::session::terminal::ask_hidden(message),
             stdio: Stdio::Conversation(Box::new(talk)),
             // The stage must exist before the sandbox is started.
             waiting: None,

@@ -233,7 +233,7 @@ fn list(directory: &AbsPath, out: &mut Vec<String>) {
 
 /// How a tool that asks is answered, and whether anyone is asked in the end.
 fn answers(trial: &Trial) -> String {
-    let deciders = trial.deciders(Answering::default(), None);
+    let deciders = trial.answers().deciders(Answering::default(), None);
     let bash = Question::Permission(PermissionRequest::of("Bash", Map::new()));
     format!("{:?} {}", deciders.chain.decide(&bash), deciders.outside.is_some())
 }

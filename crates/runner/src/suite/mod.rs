@@ -41,7 +41,7 @@ use crate::launch::{CommandOutcome, LaunchFacts, Model, RunRequest, RunSubject, 
 use crate::plan::agent_version::worth_knowing;
 use crate::plan::planned::Planned;
 use crate::plan::planner::{PlannedStage, Planner, StageHolds};
-use crate::session::conversation::{ConversationRequest, ConversationTimes, Deciders};
+use crate::session::conversation::{ConversationRequest, ConversationTimes};
 use crate::store::names::fresh_run_id;
 use crate::tape::{RecordedAnswers, TapeFacts, plugin_digests, skill_digests};
 use belljar_contract::{
@@ -260,7 +260,7 @@ impl Trial {
             },
             messages: vec![self.scenario.prompt.clone()],
             then,
-            deciders: self.deciders(answering, recorded_answers(&model)),
+            deciders: self.answers().deciders(answering, recorded_answers(&model)),
             react: None,
             times: ConversationTimes::default(),
         };
@@ -375,10 +375,6 @@ impl Trial {
             None | Some(Fidelity::Protocol | Fidelity::Container | Fidelity::Microvm) => false,
         };
         SessionTuning { foreground_only, ..tuning(&self.session) }
-    }
-
-    fn deciders(&self, answering: Answering, recorded: Option<RecordedAnswers>) -> Deciders {
-        self.answers().deciders(answering, recorded)
     }
 
     fn answers(&self) -> ScenarioAnswers<'_> {

@@ -95,10 +95,10 @@ fn older_tapes_are_reported_and_those_that_are_not_verified_are_to_be_made_again
     for part in [
         &format!("forecast/forecast.tape: replays with the same verdict, {line}\n"),
         &format!("changelog/changelog.tape: not verified, {line}\n"),
-        "What the agent sends otherwise\n  3 tapes ",
+        "What the agent sends otherwise\n  6 tapes ",
         "Recordings to make again\n  changelog/changelog.tape: it is not verified\n",
         "  $ belljar tape refresh changelog/changelog.tape report/report.tape\n",
-        "3 tapes: 1 with the same verdict, 2 not verified\n",
+        "6 tapes: 4 with the same verdict, 2 not verified\n",
     ] {
         assert!(found.stdout.contains(part), "{part}: {}", found.stdout);
     }

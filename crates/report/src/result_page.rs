@@ -124,5 +124,10 @@ pub fn render_summary(
     for notice in notices {
         text.push_str(&format!("\n{}", style.warn(&visible(notice))));
     }
+    let errors = results.iter().filter_map(|result| result.error.as_ref());
+    let hints: BTreeSet<&str> = errors.flat_map(|error| &error.hints).map(String::as_str).collect();
+    for hint in hints {
+        text.push_str(&format!("\nhint: {}", visible(hint)));
+    }
     text
 }

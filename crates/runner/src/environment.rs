@@ -76,6 +76,10 @@ impl HostEnvironment {
     pub fn is_of_the_project(&self, program: &AbsPath) -> bool {
         let system = Path::new("/usr");
         project::find(&self.directory).map_or(true, |project| {
+            // No agent has the whole home as its project, and a home that was not checked out is no stranger's.
+            if project.root == self.home && !project.root.as_path().join(".git").exists() {
+                return false;
+            }
             let of_the_system =
                 program.as_path().starts_with(system) && !project.root.as_path().starts_with(system);
             program.is_within(&project.root) && !of_the_system

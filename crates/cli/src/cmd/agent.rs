@@ -5,7 +5,7 @@ use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, UtcTime, visible, with_causes};
 use belljar_report::{human_size, render_table};
 use belljar_runner::agents::{
-    AgentStore, AgentWish, AvailableVersion, ChooseError, FoundProgram, Installed, InstalledAgent,
+    AgentStore, AgentStoreError, AgentWish, AvailableVersion, ChooseError, FoundProgram, Installed, InstalledAgent,
     agent_on_path, available_versions, exact_version, installed_agent, known_agent,
     remove_unfinished_installs,
 };
@@ -275,17 +275,20 @@ fn which(args: &NamedArgs, environment: &HostEnvironment, output: &Output) -> Re
 }
 
 fn remove(args: &NamedArgs, environment: &HostEnvironment, output: &Output) -> Result<(), CliError> {
-    exact_version(&args.agent)?;
-    let found = installed_agent(environment, &args.agent)?;
-    let removed = machine(&found);
-    let description = &found.description;
+    let (profile, version) = exact_version(&args.agent)?;
+    let (removed, size) = match installed_agent(environment, &args.agent) {
+        Ok(found) => (machine(&found), human_size(found.description.bytes)),
+        Err(ChooseError::Store(AgentStoreError::Damaged { .. })) => {
+            (json!({"name": profile.name, "version": version}), "damaged".to_owned())
+        }
+        Err(error) => return Err(error.into()),
+    };
     let store = AgentStore::new(&environment.data);
-    store.remove(&description.name, &description.version).map_err(ChooseError::from)?;
+    store.remove(&profile.name, version).map_err(ChooseError::from)?;
     if output.json {
         output.envelope(&Envelope::new("agent", ExitCode::Passed, json!({"removed": removed})));
         return Ok(());
     }
-    let size = human_size(description.bytes);
-    output.result(&format!("removed {}@{} ({size})\n", description.name, description.version));
+    output.result(&format!("removed {}@{version} ({size})\n", profile.name));
     Ok(())
 }

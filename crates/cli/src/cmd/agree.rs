@@ -177,6 +177,12 @@ pub fn shell_word(path: &AbsPath, shown: &str) -> Option<String> {
     Some(format!("'{}'", whole.replace('\'', r"'\''")))
 }
 
+/// A path in a command to be copied.
+pub fn to_type(path: &AbsPath, environment: &HostEnvironment) -> String {
+    let shown = environment.shown(path);
+    shell_word(path, &shown).unwrap_or(shown)
+}
+
 fn flags(suites: &[String]) -> String {
     const SHOWN: usize = 3;
     let mut flags: Vec<String> = suites.iter().take(SHOWN).map(|suite| format!("--suite {suite}")).collect();

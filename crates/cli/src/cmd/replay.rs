@@ -3,7 +3,7 @@ mod text;
 mod worker;
 
 use super::agent_options::{AgentOptions, of_replay};
-use super::agree::{AgreeOptions, Agreeing};
+use super::agree::{AgreeOptions, Agreeing, to_type};
 use super::dotenv_options::DotenvOptions;
 use super::many::{self, ManyOptions, RepeatOption, Suite};
 use super::scenario_options::{
@@ -226,7 +226,7 @@ fn together(
         deciders: None,
         quiet: args.quiet,
         worker: &|tape, _questions| args.for_worker(agreed.get(tape).copied()),
-        print: &|tape, job| say(&row_text(args, job, &environment.shown(tape), output.err_style()), output),
+        print: &|tape, job| say(&row_text(args, job, &to_type(tape, environment), output.err_style()), output),
         environment,
         output,
     };
@@ -288,7 +288,7 @@ fn replay_one(
 ) -> Result<(ExitCode, Value), CliError> {
     let (mut options, trial) = (try_options(args)?, &*trial);
     let detail = options.detail();
-    let shown = environment.shown(tape.directory());
+    let typed = to_type(tape.directory(), environment);
     let replayed = replay(ReplayRequest {
         environment,
         tape,
@@ -330,7 +330,7 @@ fn replay_one(
         }
         options.verbose |= args.explain;
         print_result(trial, &replayed.tried, &options, environment, output);
-        say(&stale_hint(args, &replayed.changed, (&shown, trial.file.as_ref())), output);
+        say(&stale_hint(args, &replayed.changed, (&typed, trial.file.as_ref())), output);
     }
     Ok((exit, replayed.json(trial)))
 }

@@ -25,7 +25,7 @@ pub fn planted(stage: &Stage, version: &str) {
     let description = json!({
         "format": 1, "name": "claude-code", "version": version, "package": platform_package(),
         "integrity": integrity(b""), "installed_at_ms": 0,
-        "program": format!("sha256:{}", "0".repeat(64)), "bytes": PROGRAM.len(),
+        "program": belljar_contract::Digest::of(PROGRAM), "bytes": PROGRAM.len(),
     });
     stage.write(&format!("{at}/agent.json"), description.to_string());
 }
@@ -115,9 +115,46 @@ fn the_agent_on_the_path_is_named_with_its_version() {
     refused(
         &stage.run(&["agent", "which", "claude-code"]),
         2,
-        &["is not on your PATH", "hint: belljar agent install"],
+        &["is not on your PATH", "hint: put `claude` on PATH, or name a version"],
     );
     refused(&stage.run(&["agent", "which", "claude-cod"]), 2, &["hint: did you mean `claude-code`?"]);
+}
+
+/// An agent in the home is no file of a project, unless the home was checked out.
+#[test]
+fn the_home_itself_is_not_a_project() {
+    let stage = Stage::new();
+    stage.write("home/bin/claude", PROGRAM);
+    fs::set_permissions(stage.path("home/bin/claude"), fs::Permissions::from_mode(0o755)).unwrap();
+    let which = || {
+        let mut command = stage.command(&["agent", "which", "claude-code"]);
+        command.current_dir(stage.path("home"));
+        let path = format!("{}:/usr/bin:/bin", stage.path("home/bin").display());
+        stage.finish(command.env("PATH", path)).stderr
+    };
+    assert_eq!(which(), "It is on your PATH: version 2.1.3.\n");
+    assert!(Command::new("git").args(["init", "-q"]).arg(stage.path("home")).status().unwrap().success());
+    assert_eq!(which(), "It is on your PATH: an unknown version.\n");
+}
+
+#[test]
+fn a_damaged_version_is_named_and_can_be_removed() {
+    for lost in ["agent.json", "claude"] {
+        let (stage, registry) = (Stage::new(), Registry::start());
+        registry.publish(&["2.1.3"], PROGRAM);
+        assert_eq!(run(&stage, &registry, &["install", "claude-code@2.1.3"]).status.code(), Some(0));
+        let directory = stage.path("data/belljar/agents/claude-code/2.1.3");
+        fs::remove_file(directory.join(lost)).unwrap();
+        let hint =
+            "hint: `belljar agent remove claude-code@2.1.3`, then `belljar agent install claude-code@2.1.3`";
+        for (verb, code) in [("which", 2), ("install", 4)] {
+            refused(&run(&stage, &registry, &[verb, "claude-code@2.1.3"]), code, &["is damaged", hint]);
+        }
+        let found = run(&stage, &registry, &["remove", "claude-code@2.1.3"]);
+        assert_eq!(found.stdout, "removed claude-code@2.1.3 (damaged)\n", "{found:?}");
+        assert!(stored(&stage).is_empty(), "{:?}", stored(&stage));
+        assert_eq!(run(&stage, &registry, &["install", "claude-code@2.1.3"]).status.code(), Some(0));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What another version of the agent sends otherwise.
 
 use super::agent_texts;
-use super::owned::{name, results};
+use super::owned::{SERVER_TOOL, name, results};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,7 +109,9 @@ impl AgentDifferences {
     fn tools(&mut self, recorded: &Value, present: &Value) {
         let tools = |of: &Value| -> BTreeMap<String, Value> {
             let all = of.get("tools").and_then(Value::as_array).into_iter().flatten();
-            all.map(|tool| (name(tool).to_owned(), tool.clone())).collect()
+            // Those of servers are the user's side.
+            let own = all.filter(|tool| !name(tool).starts_with(SERVER_TOOL));
+            own.map(|tool| (name(tool).to_owned(), tool.clone())).collect()
         };
         let (before, now) = (tools(recorded), tools(present));
         let mut removed: BTreeSet<&String> = before.keys().filter(|name| !now.contains_key(*name)).collect();

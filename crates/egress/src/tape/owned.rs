@@ -108,9 +108,7 @@ impl OwnedParts {
     pub fn of_present((request, readable): (&Value, &Value), chosen: &BTreeSet<Parameter>) -> Self {
         let mut own = Self::of(request, chosen);
         if matches!(own.lookup, Lookup::Unknown) {
-            let mut text = String::new();
-            add_texts(readable, &mut text);
-            own.lookup = Lookup::Named(text);
+            own.lookup = Lookup::Named(said_by_the_agent(readable));
         }
         own
     }
@@ -199,6 +197,33 @@ impl OwnedParts {
     pub fn document(&self) -> Value {
         let values = self.parameters.values().chain(&self.parts).map(|part| part.value.clone());
         Value::Array(values.collect())
+    }
+}
+
+/// What the agent itself says in a request. A prompt, a result of a tool or a call of the model names no tool that it left out.
+fn said_by_the_agent(request: &Value) -> String {
+    let mut text = String::new();
+    add_texts(request.get("system").unwrap_or(&Value::Null), &mut text);
+    for message in messages(request) {
+        let content = message.get("content").unwrap_or(&Value::Null);
+        match message.get("role").and_then(Value::as_str) {
+            Some("system") => add_texts(content, &mut text),
+            Some("user") => {
+                let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
+                let texts = blocks.iter().filter_map(|block| block.get("text")).chain([content]);
+                texts.filter_map(Value::as_str).for_each(|said| add_reminders(said, &mut text));
+            }
+            Some(_) | None => {}
+        }
+    }
+    text
+}
+
+/// Adds the agent's reminders in a text, a line each.
+fn add_reminders(said: &str, out: &mut String) {
+    for reminder in said.split("<system-reminder>").skip(1) {
+        out.push_str(reminder.split("</system-reminder>").next().unwrap_or_default());
+        out.push('\n');
     }
 }
 
@@ -432,6 +457,18 @@ mod tests {
         for silent in ["none are deferred", "deferred: mcp__notes__add_all", "deferred: my-mcp__notes__add"] {
             let silent = json!({"system": silent});
             assert!(!own.matches(&of_present(&without, &silent)), "its server is gone: {silent}");
+        }
+        let reminded = json!({"messages": [{"role": "user", "content": [
+            {"type": "text", "text": "<system-reminder>deferred:\nmcp__notes__add</system-reminder>go"}]}]});
+        assert!(own.matches(&of_present(&without, &reminded)));
+        for other in [
+            json!({"role": "user", "content": "use mcp__notes__add"}),
+            json!({"role": "user", "content": [{"type": "text", "text": "<system-reminder>x</system-reminder>mcp__notes__add"}]}),
+            json!({"role": "user", "content": [{"type": "tool_result", "content": "mcp__notes__add"}]}),
+            json!({"role": "assistant", "content": [{"type": "tool_use", "name": "mcp__notes__add"}]}),
+        ] {
+            let other = json!({"messages": [other]});
+            assert!(!own.matches(&of_present(&without, &other)), "the agent does not name it: {other}");
         }
     }
 

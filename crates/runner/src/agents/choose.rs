@@ -56,18 +56,16 @@ impl ChooseError {
                 let near = |one: &MissingAgent| {
                     let MissingAgent { release, near } = one;
                     let name = &release.name;
-                    near.as_ref()
-                        .map(|near| format!("the nearest to {release} is {name}@{near}, which is installed"))
+                    near.as_ref().map(|near| format!("installed is {name}@{near}, not {release}"))
                 };
                 let install = format!("belljar agent install {}", releases(missing, " "));
                 std::iter::once(install).chain(missing.iter().filter_map(near)).collect()
             }
-            Self::NotOnPath { name, .. } => vec![format!("belljar agent install {name}")],
+            Self::NotOnPath { name, program } => vec![format!(
+                "put `{program}` on PATH, or name a version that `belljar agent install {name}` keeps"
+            )],
             Self::Wrapper(error) => error.hints(),
-            Self::Store(AgentStoreError::Damaged { path, .. }) => {
-                vec![format!("remove `{path}` and install it again")]
-            }
-            Self::Store(AgentStoreError::Use { .. } | AgentStoreError::InUse { .. }) => Vec::new(),
+            Self::Store(error) => error.hint().into_iter().collect(),
         }
     }
 }

@@ -99,10 +99,10 @@ impl InstallError {
             Self::Write { cause, .. } => write_hint(cause),
             Self::Unpack { cause: ArchiveError::Write(cause), .. } => write_hint(cause),
             Self::Store(AgentStoreError::Use { cause, .. }) => write_hint(cause),
+            Self::Store(error) => error.hint(),
             Self::Clear { .. } => Some("set a registry with https in ~/.npmrc".to_owned()),
             Self::Settings(SettingsError::Unset { variable, .. }) => Some(format!("export {variable}=…")),
             Self::Settings(_)
-            | Self::Store(_)
             | Self::Metadata { .. }
             | Self::NoIntegrity { .. }
             | Self::Tarball { .. }
@@ -182,6 +182,7 @@ pub fn install_agent(
     if let VersionWish::Exact(version) = wish
         && let Some(found) = store.find(names, version)?
     {
+        found.verify(&environment.state)?;
         return Ok(Installed::There(found));
     }
     let client = Client::new(environment)?;
@@ -194,6 +195,7 @@ pub fn install_agent(
     })?;
     let _alone = store.lock_install(names.0, &version, || news(InstallNews::Waiting))?;
     if let Some(found) = store.find(names, &version)? {
+        found.verify(&environment.state)?;
         return Ok(Installed::There(found));
     }
     store.sweep(SystemTime::now());

@@ -75,6 +75,21 @@ pub enum AgentStoreError {
     Damaged { path: AbsPath, why: String },
 }
 
+impl AgentStoreError {
+    /// The remedy, if one is known.
+    pub(super) fn hint(&self) -> Option<String> {
+        match self {
+            Self::Damaged { path, .. } => {
+                let mut names = path.as_path().iter().rev();
+                let version = names.next()?.to_string_lossy();
+                let release = format!("{}@{version}", names.next()?.to_string_lossy());
+                Some(format!("`belljar agent remove {release}`, then `belljar agent install {release}`"))
+            }
+            Self::Use { .. } | Self::InUse { .. } => None,
+        }
+    }
+}
+
 /// The store of one user.
 #[derive(Debug, Clone)]
 pub struct AgentStore {
@@ -105,6 +120,10 @@ impl AgentStore {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.as_path().exists() => {
                 return Ok(None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let why = format!("it has no {DESCRIPTION}");
+                return Err(AgentStoreError::Damaged { path: directory, why });
             }
             Err(cause) => return Err(AgentStoreError::Use { path: directory.child(DESCRIPTION), cause }),
         };

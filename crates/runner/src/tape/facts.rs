@@ -8,7 +8,8 @@ use crate::launch::Model;
 use crate::plan::agent_version::program_digest;
 use crate::plan::planned::Planned;
 use belljar_contract::{
-    AbsPath, Digest, Plan, TapeHead, TapeScenario, TapeSkillPlace, TapeTrees, TapeUntracked, canonical_json,
+    AbsPath, Digest, Limits, Plan, TapeHead, TapeScenario, TapeSkillPlace, TapeTrees, TapeUntracked,
+    canonical_json,
 };
 use belljar_session::SkillPlace;
 use serde_json::{Value, json};
@@ -267,8 +268,9 @@ fn portable(plan: &Plan, environment: &HostEnvironment) -> Value {
         (environment.config.to_string(), "<config>"),
         (environment.home.to_string(), "<home>"),
     ];
-    // A tape says itself which version it was recorded with.
-    let mut value = json!(Plan { agent_version: None, ..plan.clone() });
+    // A tape says itself which version it was recorded with, and a cap on the cost of a recording changes no request.
+    let limits = Limits { cost_usd: None, ..plan.limits.clone() };
+    let mut value = json!(Plan { agent_version: None, limits, ..plan.clone() });
     replace(&mut value, &paths);
     value
 }

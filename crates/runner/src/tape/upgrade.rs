@@ -52,8 +52,15 @@ fn upgraded(tape: &AbsPath, job: &JobResult, recorded: RecordedVerdict<'_>) -> U
     let report: ReplayReport = from_value(row["replay"].clone()).unwrap_or_default();
     let agents: ReplayedAgents = from_value(row["agents"].clone()).unwrap_or_default();
     let changed: Vec<Changed> = from_value(row["changed"].clone()).unwrap_or_default();
-    let stale = changed.iter().filter(|one| one.is_of_the_test()).map(Changed::sentence).collect();
-    let Verdict { outcome, checks, why } = verdict(run, conclusion, &|| recorded(tape));
+    let stale: Vec<String> =
+        changed.iter().filter(|one| one.is_of_the_test()).map(Changed::sentence).collect();
+    let Verdict { outcome, checks, why } = match verdict(run, conclusion, &|| recorded(tape)) {
+        // The verdict is that of another test.
+        Verdict { outcome: UpgradeOutcome::SameVerdict, checks, why: _ } if !stale.is_empty() => {
+            Verdict { outcome: UpgradeOutcome::Unverified, checks, why: stale.clone() }
+        }
+        other => other,
+    };
     let drifts = report.drifts.len() as u64 + report.more_drifts;
     let requests = UpgradeRequests {
         recorded: report.exchanges,
@@ -142,6 +149,7 @@ fn verdict(
     let outcome = match (checks.is_empty(), conclusion) {
         (false, _) => UpgradeOutcome::VerdictChanged,
         (true, Conclusion::Unverified) => UpgradeOutcome::Unverified,
+        (true, _) if same && became_unknown(&recorded.checks, &run.checks) => UpgradeOutcome::Unverified,
         (true, _) if same => UpgradeOutcome::SameVerdict,
         (true, _) => UpgradeOutcome::VerdictChanged,
     };
@@ -168,7 +176,14 @@ fn failing(signals: &[belljar_contract::Signal]) -> Vec<&str> {
     fails.map(|signal| signal.code.as_str()).collect()
 }
 
-/// Checks that fail now and did not, or do not any more. What became unknown is no verdict.
+/// Whether a check is unknown now that was not.
+fn became_unknown(recorded: &[CheckResult], present: &[CheckResult]) -> bool {
+    let was_known =
+        |place: &str| recorded.iter().any(|check| check.place == place && check.outcome != Outcome::Unknown);
+    present.iter().any(|check| check.outcome == Outcome::Unknown && was_known(&check.place))
+}
+
+/// Checks that fail now and did not, or do not any more.
 fn changed_checks(recorded: &[CheckResult], present: &[CheckResult]) -> Vec<ChangedCheck> {
     let before: BTreeMap<&str, Outcome> =
         recorded.iter().map(|check| (check.place.as_str(), check.outcome)).collect();
@@ -355,6 +370,8 @@ mod tests {
             // What is not known is no verdict.
             ((Passed, &[Pass]), (Unverified, &[Unknown]), (UpgradeOutcome::Unverified, 0)),
             ((Unverified, &[Unknown]), (Unverified, &[Unknown]), (UpgradeOutcome::Unverified, 0)),
+            ((Failed, &[Fail, Pass]), (Failed, &[Fail, Unknown]), (UpgradeOutcome::Unverified, 0)),
+            ((Failed, &[Fail, Unknown]), (Failed, &[Fail, Unknown]), (SameVerdict, 0)),
             ((Passed, &[Pass]), (Drifted, &[Unknown]), (UpgradeOutcome::Drifted, 0)),
         ] {
             let found = compared(judged(recorded.0, recorded.1), judged(present.0, present.1));

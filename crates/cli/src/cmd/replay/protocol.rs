@@ -2,6 +2,7 @@
 
 use super::text::{basis_text, mutation_text, stale_hint};
 use super::{ReplayArgs, across, shown_by, stale_rule};
+use crate::cmd::agree::to_type;
 use crate::cmd::many;
 use crate::error::CliError;
 use crate::output::Output;
@@ -87,7 +88,7 @@ fn print_rejudged(
         text.push_str(&read.mutations.as_ref().map(|found| mutation_text(found, style)).unwrap_or_default());
         text.push_str(&match read.cassette {
             Some(_) => cassette_hint(args, &read.changed).to_owned(),
-            None => stale_hint(args, &read.changed, (&environment.shown(path), read.trial.file.as_ref())),
+            None => stale_hint(args, &read.changed, (&to_type(path, environment), read.trial.file.as_ref())),
         });
         let unnoticed = read.mutations.as_ref().map_or(0, |found| found.unnoticed.len());
         let meaning = match (read.found.judgement.conclusion, unnoticed) {

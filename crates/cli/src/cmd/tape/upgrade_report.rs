@@ -14,7 +14,7 @@ use belljar_report::{render_upgrade, upgrade_html};
 use belljar_runner::suite::{JobResult, SuiteOutcome, SuiteVerb, Trial, TrialUse, script_beside, selected};
 use belljar_runner::tape::{Scenarios, not_replayed, upgrade_report};
 use belljar_runner::{AgreementStanding, Agreements, HostEnvironment};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
@@ -125,10 +125,15 @@ fn print(
     output: &Output,
 ) -> Result<ExitCode, CliError> {
     let (exit, shown) = (report.exit(), |path: &AbsPath| environment.shown(path));
-    if let Some((mut file, name)) = html {
+    let written = html.map_or(Ok(()), |(mut file, name)| {
         let text = upgrade_html(report, &shown);
         let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
-        written.map_err(|cause| CliError::io(format!("cannot write `{name}`"), cause))?;
+        written.map_err(|cause| CliError::io(format!("cannot write `{name}`"), cause))
+    });
+    if let Err(error) = written {
+        // The report is not lost with its page.
+        output.result(&render_upgrade(report, &shown, output.out_style()));
+        return Err(error);
     }
     if output.json {
         output.envelope(&Envelope::new("tape", exit, json!(report)));
@@ -149,6 +154,12 @@ fn note_recorded(report: &mut UpgradeReport, recorded: &SuiteOutcome) {
         if *exit == ExitCode::Passed && row["refreshed"] != true {
             again.status = before.get(&again.tape).copied();
             again.error = Some("nothing that it was recorded with has changed".to_owned());
+        }
+        let meanwhile: Vec<&str> =
+            row["changed_meanwhile"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        if !meanwhile.is_empty() {
+            again.status = Some(exit.code().max(ExitCode::Unverified.code()));
+            again.error = Some(format!("stale, changed while it was recorded: {}", meanwhile.join("; ")));
         }
     }
     report.interrupted |= recorded.end.interrupted;

@@ -1,4 +1,4 @@
-use crate::cmd::agree::{AgreeOptions, Agreeing};
+use crate::cmd::agree::{AgreeOptions, Agreeing, to_type};
 use crate::cmd::scenario_options::failure;
 use crate::error::CliError;
 use crate::output::Output;
@@ -54,7 +54,7 @@ pub fn run(
     for (path, opened) in opened {
         let found = opened.and_then(|opened| one(opened, args.strict, environment, &consent));
         let (exit, row, text) = match found {
-            Ok(checked) => report(&checked, &environment.shown(path)),
+            Ok(checked) => report(&checked, &to_type(path, environment)),
             Err(error) => {
                 let line = error.line();
                 (error.exit(), json!({"error": line}), format!("  {}\n", visible(&line)))

@@ -175,6 +175,19 @@ fn the_kept_program_is_read_only_inside() {
 }
 
 #[test]
+fn a_suite_names_what_to_do_without_an_agent_once() {
+    require!(Bwrap);
+    let stage = scenario();
+    fs::copy(stage.path("project/a.yaml"), stage.path("project/b.yaml")).unwrap();
+    fs::copy(stage.path("project/a.script.json"), stage.path("project/b.script.json")).unwrap();
+    let found = stage.run(&["test", "--scripted", "."]);
+    assert_eq!(found.status.code(), Some(4), "{found:?}");
+    let hints: Vec<&str> = found.stderr.lines().filter(|line| line.starts_with("hint: ")).collect();
+    assert_eq!(hints.len(), 1, "{found:?}");
+    assert!(hints[0].contains("--agent claude-code@VERSION --install"), "{hints:?}");
+}
+
+#[test]
 fn a_version_that_is_not_installed_is_refused_before_anything_happens() {
     let stage = scenario();
     fake(&stage, "2.1.5");
@@ -183,7 +196,7 @@ fn a_version_that_is_not_installed_is_refused_before_anything_happens() {
     let parts = [
         "claude-code@2.1.9 is not installed",
         "hint: belljar agent install claude-code@2.1.9",
-        "hint: the nearest to claude-code@2.1.9 is claude-code@2.1.5, which is installed",
+        "hint: installed is claude-code@2.1.5, not claude-code@2.1.9",
     ];
     let option = ["--agent", "claude-code@2.1.9"];
     for (arguments, code) in [
@@ -384,7 +397,7 @@ fn a_program_that_was_altered_is_not_started() {
     let altered = String::from_utf8(PROGRAM.to_vec()).unwrap().replace("echo", "exit");
     assert_eq!(altered.len(), PROGRAM.len());
     fs::write(&program, altered).unwrap();
-    refused(&test(), 2, &["its program was altered after the installation", "hint: remove `"]);
+    refused(&test(), 2, &["its program was altered after the installation", "hint: `belljar agent remove claude-code@2.1.203`"]);
     stage.write("project/belljar.toml", "[agents.a]\n");
     let run = stage.run(&["run", "--yes", "--agent", "claude-code@2.1.203"]);
     refused(&run, 125, &["its program was altered after the installation"]);

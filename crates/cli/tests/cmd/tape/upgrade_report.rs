@@ -194,6 +194,22 @@ fn another_verdict_names_its_checks_and_a_failure_that_was_recorded_is_the_same(
 }
 
 #[test]
+fn a_stale_tape_has_no_verdict_even_if_it_fails_as_before() {
+    require!(Bwrap, Python);
+    let stage = made("whole()");
+    let text = fs::read_to_string(stage.path("project/a.yaml")).unwrap();
+    stage.write("project/a.yaml", text.replace("made.txt", "other.txt"));
+    let found = on_the_small_agent(&stage, &["a.tape", "--json"]);
+    let report = report(&found);
+    assert_eq!(
+        (found.status.code(), named(&outcomes(&report))),
+        (Some(3), vec![("a.tape", "unverified")]),
+        "{report:#}"
+    );
+    assert_eq!(report["results"][0]["why"], report["results"][0]["stale"], "{report:#}");
+}
+
+#[test]
 fn a_tape_that_cannot_be_read_is_named_and_does_not_stop_the_others() {
     require!(Bwrap, Python);
     let stage = tapes(&["a", "b"]);
@@ -294,7 +310,11 @@ fn what_drifted_is_recorded_again_and_what_fails_then_is_not_lost() {
         "{found:#}"
     );
     assert!(content() != before, "the tape is a new one");
-    assert_eq!(stage.finish(&mut with_agent(&stage, &["replay", "scenarios"])).status.code(), Some(0));
+    // The budget of the recording does not make it stale.
+    for verb in [&["replay", "--strict"][..], &["tape", "verify", "--strict"]] {
+        let found = stage.finish(&mut with_agent(&stage, &[verb, &["scenarios"]].concat()));
+        assert_eq!(found.status.code(), Some(0), "{verb:?}: {}{}", found.stdout, found.stderr);
+    }
 }
 
 #[test]

@@ -79,7 +79,8 @@ pub(in crate::backend) fn no_agent(lowering: &Lowering<'_>) -> Option<Unmet> {
         need: Need::Model,
         why: format!("the agent {} is not installed, or not on PATH", lowering.plan.harness),
         fix: format!(
-            "put it on PATH, or name a version that belljar keeps with `--agent`; `belljar agent install {}` keeps one",
+            "put it on PATH, or name a version, as in `--agent {}@VERSION --install`; a replay takes `--agent recorded \
+             --install`",
             lowering.plan.harness
         ),
     })

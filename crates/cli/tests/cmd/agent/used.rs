@@ -397,7 +397,14 @@ fn a_program_that_was_altered_is_not_started() {
     let altered = String::from_utf8(PROGRAM.to_vec()).unwrap().replace("echo", "exit");
     assert_eq!(altered.len(), PROGRAM.len());
     fs::write(&program, altered).unwrap();
-    refused(&test(), 2, &["its program was altered after the installation", "hint: `belljar agent remove claude-code@2.1.203`"]);
+    refused(
+        &test(),
+        2,
+        &[
+            "its program was altered after the installation",
+            "hint: `belljar agent remove claude-code@2.1.203`",
+        ],
+    );
     stage.write("project/belljar.toml", "[agents.a]\n");
     let run = stage.run(&["run", "--yes", "--agent", "claude-code@2.1.203"]);
     refused(&run, 125, &["its program was altered after the installation"]);

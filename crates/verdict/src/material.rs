@@ -1,6 +1,7 @@
 //! What a judge is shown of a run, within limits. A quote of the judge must occur in it.
 
 use belljar_contract::{ClaimScope, FileKind, FilesSeen, Observation, Speaker};
+use std::borrow::Cow;
 
 /// The most bytes of the last message.
 const FINAL_MESSAGE: usize = 32 << 10;
@@ -84,7 +85,7 @@ impl Material {
                 self.left_out.push(format!("{what} ({} bytes) was not kept", file.bytes));
                 continue;
             };
-            let Ok(text) = std::str::from_utf8(body) else { continue };
+            let text = &*shown(body);
             if room < WORTH_SHOWING {
                 self.left_out.push(beyond(&what, text.len() as u64, IN_ALL));
                 continue;
@@ -117,6 +118,14 @@ const LEAST_QUOTE: usize = 4;
 
 fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A file as the judge sees it. No file is left out in silence; one with a NUL byte is named, others are texts.
+fn shown(body: &[u8]) -> Cow<'_, str> {
+    if body.contains(&0) {
+        return Cow::Owned(format!("(not text, {} bytes)", body.len()));
+    }
+    String::from_utf8_lossy(body)
 }
 
 fn beyond(what: &str, bytes: u64, limit: usize) -> String {
@@ -162,7 +171,8 @@ mod tests {
             after: [
                 ("same".to_owned(), file(b"same")),
                 ("old".to_owned(), file(b"changed")),
-                ("picture".to_owned(), file(b"\xff")),
+                ("latin".to_owned(), file(b"a loss \xe9")),
+                ("picture".to_owned(), file(b"\xff\0")),
             ]
             .into(),
             visible: Vec::new(),
@@ -174,7 +184,8 @@ mod tests {
             (own.final_message.as_str(), own.transcript.as_str()),
             ("last  word", "first\nlast  word")
         );
-        assert_eq!(own.files, [("old".to_owned(), "changed".to_owned())]);
+        let shown = [("latin", "a loss \u{fffd}"), ("old", "changed"), ("picture", "(not text, 2 bytes)")];
+        assert_eq!(own.files, shown.map(|(path, text)| (path.to_owned(), text.to_owned())));
         assert!(own.holds("last word") && own.holds("changed") && own.holds("first last"));
         assert!(!own.holds("below") && !own.holds(" ") && !own.holds("same"));
         assert!(Material::of(&seen, None, ClaimScope::WithSubAgents).holds("below"));

@@ -5,8 +5,8 @@ use crate::output::Output;
 use belljar_contract::{Envelope, ExitCode, UtcTime, visible, with_causes};
 use belljar_report::{human_size, render_table};
 use belljar_runner::agents::{
-    AgentStore, AgentStoreError, AgentWish, AvailableVersion, ChooseError, FoundProgram, Installed, InstalledAgent,
-    agent_on_path, available_versions, exact_version, installed_agent, known_agent,
+    AgentStore, AgentStoreError, AgentWish, AvailableVersion, ChooseError, FoundProgram, Installed,
+    InstalledAgent, agent_on_path, available_versions, exact_version, installed_agent, known_agent,
     remove_unfinished_installs,
 };
 use belljar_runner::{Harnesses, HostEnvironment, Rest};

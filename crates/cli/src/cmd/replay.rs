@@ -226,7 +226,9 @@ fn together(
         deciders: None,
         quiet: args.quiet,
         worker: &|tape, _questions| args.for_worker(agreed.get(tape).copied()),
-        print: &|tape, job| say(&row_text(args, job, &to_type(tape, environment), output.err_style()), output),
+        print: &|tape, job| {
+            say(&row_text(args, job, &to_type(tape, environment), output.err_style()), output)
+        },
         environment,
         output,
     };

@@ -4,11 +4,10 @@ use crate::environment::HostEnvironment;
 use crate::suite::{Scope, Skipped, really, scenario_files};
 use belljar_contract::{AbsPath, TapeHead, visible};
 use belljar_record::tape::{HEAD, SUFFIX};
-use belljar_sys::regular::open_regular;
+use belljar_sys::regular::read_regular;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 /// The greatest depth of the search below a directory.
@@ -86,8 +85,8 @@ pub fn not_replayed(path: &AbsPath, tapes: &[AbsPath], environment: &HostEnviron
         return Vec::new();
     }
     let of_tape = |tape: &AbsPath| {
-        let head = open_regular(tape.child(HEAD).as_path()).ok()?.take(HEAD_MOST);
-        let head: Value = serde_json::from_reader(head).ok()?;
+        let head = read_regular(tape.child(HEAD).as_path(), HEAD_MOST).ok()?;
+        let head: Value = serde_json::from_slice(&head).ok()?;
         let file = tape.parent()?.join(head["scenario"]["file"].as_str()?).ok()?;
         fs::canonicalize(file).ok()
     };
